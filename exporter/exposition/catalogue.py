@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every metric family that this exporter serves, once: exposition, docs and tests use this."""
+"""The catalogue of all metric families, which exposition, docs and tests use."""
 
 from __future__ import annotations
 

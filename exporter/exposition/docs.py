@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the page of metrics from the catalogue: ``make docs``."""
+"""Generates docs/metrics.md from the catalogue: ``make docs``."""
 
 from __future__ import annotations
 

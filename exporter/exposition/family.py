@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One metric family: what it is called and means, and where in a snapshot its values are."""
+"""A metric family: name, type, help, and how to read its values from a snapshot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Family:
 
     @property
     def scope(self) -> Scope:
-        """Whom it describes."""
+        """What it describes."""
         return self.reader.part.scope
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose labels a series carries, what its own may be, and how facts become values of both."""
+"""Labels: those that name a device or rank, those of a family, and how values are written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from exporter.model.snapshot import Bounds
 
 Scope = Literal["gpu", "board", "share", "reading", "rank", "node"]
-"""Whom a family describes.
+"""What a family describes.
 
 * gpu: each physical GPU, also while it is down
 * board: each physical GPU that is up
@@ -35,7 +35,7 @@ LABELS_OF: Mapping[Scope, tuple[str, ...]] = {
     "rank": RANK_LABELS,
     "node": (),
 }
-"""The labels that name whom a family describes; they precede the family's own."""
+"""The labels that name what a family describes; they precede the family's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the links of a board carry and could carry: PCIe, NVLink and NVLink-C2C."""
+"""Traffic and bandwidth of a board's links: PCIe, NVLink and NVLink-C2C."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where in a snapshot the values of families are: its parts, and which device each belongs to."""
+"""The parts of a snapshot that families read, each with the device or rank it belongs to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ L = TypeVar("L")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the families of the exporter itself are read from."""
+    """The snapshot and the exporter's own state."""
 
     snapshot: Snapshot | None
     revision: str = ""
@@ -58,7 +58,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ValueReader:
-    """Where a family's values are: the part of the snapshot, their labels, and how to read them."""
+    """How to read a family's values: from which part, by which labels, with which function."""
 
     part: Part[Any]
     shape: Shape

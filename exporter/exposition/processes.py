@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes on a GPU; what each of them has of it is published only if that is enabled."""
+"""The processes on a GPU; series per process only if they are enabled."""
 
 from __future__ import annotations
 

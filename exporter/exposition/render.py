@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a snapshot into the text of each family, fast: from ready prefixes and unchanged lines."""
+"""Renders a snapshot as text; keeps line prefixes, and lines whose value did not change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How busy the driver reports a GPU and its engines to be, and how full its memory is."""
+"""Utilization of a GPU and its engines as the driver reports it, and memory in use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on a GPU, by the word of schedulers and runtimes, and what nobody opened."""
+"""Workloads on a GPU, as schedulers and runtimes name them; allocated GPUs that nobody opened."""
 
 from __future__ import annotations
 

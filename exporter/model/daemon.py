@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon itself went through: whom it refused, what it gave up, what it could not log."""
+"""Counts of the daemon itself: refused connections and requests, aborts, dropped log lines."""
 
 from __future__ import annotations
 

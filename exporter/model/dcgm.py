@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DCGM calls its profiling fields, in both generations of names, and what each of them is.
+"""DCGM's profiling fields: number, both generations of names, and the activity each of them is.
 
 Numbers and names are those of dcgm_fields.h. The fields got new names in DCGM 4.6; dcgm-exporter
 writes the old ones up to 4.8 and the new ones from 4.9 on. Their values are the same: ratios are of

@@ -16,7 +16,7 @@ from exporter.model.workload import WorkloadReport
 
 @dataclass(frozen=True, slots=True)
 class CounterState:
-    """How a counter source is doing that reads all GPUs at once."""
+    """The state of a counter source that reads all GPUs at once."""
 
     up: bool
     """Whether it answers."""

@@ -56,23 +56,23 @@ _OF_INSTANCE = "_instance_"
 
 
 def share_group(group: str, gpu_instance: int | None) -> str:
-    """Return what a group of readings of one share is called, among those of its GPU."""
+    """Return the name of a group of readings of one share, unique within its GPU."""
     return group if gpu_instance is None else f"{group}{_OF_INSTANCE}{gpu_instance}"
 
 
 def share_name(gpu: int | str, gpu_instance: int | None) -> str:
-    """Return what a share is called everywhere, by its GPU's index, name or UUID: 2, or 2/1."""
+    """Return the name of a share, from its GPU's index, name or UUID: 2, or 2/1."""
     return str(gpu) if gpu_instance is None else f"{gpu}/{gpu_instance}"
 
 
 def named_group(group: str, gpu: str) -> str:
-    """Return how a line says it of this GPU: memory; of an instance memory of GPU 2/1."""
+    """Return the group for a message about a GPU: memory; of an instance, memory of GPU 2/1."""
     name, instance = group_and_instance(group)
     return name if instance is None else f"{name} of {share_name(gpu, instance)}"
 
 
 def group_and_instance(group: str) -> tuple[str, int | None]:
-    """Return the group that such a name stands for, and the GPU instance if it is that of one."""
+    """Split the name from `share_group` into the group and the GPU instance, if it has one."""
     name, found, number = group.partition(_OF_INSTANCE)
     return (name, int(number)) if found and number.isdecimal() else (group, None)
 
@@ -256,7 +256,7 @@ class Activity:
 
     @property
     def integrable(self) -> bool:
-        """Whether it is of these `seconds`: what is not is shown, and adds to no total."""
+        """Whether it may be integrated: one that is too old, or misses time, is only shown."""
         is_old = self.age_seconds is not None and self.age_seconds > LONGEST_AGE_SECONDS
         return not (self.unseen_seconds or is_old)
 

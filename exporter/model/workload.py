@@ -33,7 +33,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What the control group of a process says of whose it is; None is "it does not say"."""
+    """The workload of a process as its control group names it; None where it does not."""
 
     pod_uid: str | None = None
     container_id: str | None = None

@@ -150,15 +150,14 @@ class BoardIntegral:
 
 
 class EnergyHistory:
-    """The energy of a board up to each of its last rounds: what it drew in the time that an
-    activity is of, which may have ended before its round."""
+    """The energy of a board over any recent time: an activity may end before its round does."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque()
         """Monotonic time, and the joules until then."""
 
     def add(self, now: float, seconds: float, joules: float | None) -> None:
-        """Take what was drawn in a round; one without (``seconds = 0``, None) begins anew."""
+        """Add the energy of a round; after a gap (``seconds = 0``, None) start over."""
         if not self._marks or not seconds or joules is None:
             self._marks = deque([(now, 0.0)])
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives a tick for one GPU: its ceilings, its totals, and the picture of it."""
+"""The state of one GPU from tick to tick: ceilings, totals, and its part of the snapshot."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TrackedGpu:
         return replace(ceilings, assumed_precision=assumed)
 
     def _first_time(self, precision: str) -> bool:
-        """Return whether this precision is to be logged: each once, and not for ever new ones."""
+        """Return whether to log this precision: each once, and only the first few."""
         logged = self._counts.logged_precisions
         if precision in logged or len(logged) >= MOST_LOGGED_PRECISIONS:
             return False
@@ -188,7 +188,7 @@ class TrackedGpu:
         return Round(reading, last, seconds)
 
     def _share(self, share_reading: ShareReading, reading: Reading) -> TrackedShare:
-        """Return the share's state; a GPU instance that was made anew starts anew."""
+        """Return the share's state; a GPU instance that was created again starts over."""
         number = share_reading.gpu_instance
         identity = tuple(
             instance for instance in reading.device.instances if instance.gpu_instance == number

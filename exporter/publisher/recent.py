@@ -109,7 +109,7 @@ class _Mark(NamedTuple):
 
 
 def reach_seconds(interval_seconds: float) -> float:
-    """Return how far back a window reaches at least that ends with this interval.
+    """Return the least length of the window that ends with an interval of this length.
 
     Half an interval less than it is long, so that jitter does not move its length.
     """
@@ -117,7 +117,7 @@ def reach_seconds(interval_seconds: float) -> float:
 
 
 class RecentWindow:
-    """The totals of one share at its last readings, from which `recent` follows."""
+    """The totals of one share over the last readings; their differences give `recent`."""
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outlives a tick for one share of a GPU, and the picture of it."""
+"""The state of one share of a GPU from tick to tick, and its part of the snapshot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAMPLE_SECONDS = 1.0
 
 @dataclass
 class NodeCounts:
-    """What was refused to believe since the start, over all GPUs, also those that are gone."""
+    """Counts of implausible values since the start, over all GPUs, gone ones too."""
 
     cuts: Counter[str] = field(default_factory=Counter)
     """By source: activities that had to be cut to 1."""
@@ -64,7 +64,7 @@ def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
 
 
 class TrackedShare:
-    """What outlives a tick for one share."""
+    """The state of one share from tick to tick."""
 
     def __init__(
         self, identity: object, ceilings: Ceilings | None, started: float, counts: NodeCounts
@@ -257,7 +257,7 @@ class TrackedShare:
 
 
 def _places(work: ShareWork) -> set[tuple[str, str, str]]:
-    """Return whose work it is, without what is found out of it later."""
+    """Return the identities of the workloads, without details that may be learnt later."""
     return {(each.namespace, each.pod, each.job) for each in work.workloads}
 
 

@@ -52,7 +52,7 @@ def _keys(field: str, value: Any) -> set[Key]:
 
 
 class SharedTime:
-    """The counters of one share that one observed time serves."""
+    """The counters of one share that are divided by one observed time."""
 
     def __init__(self) -> None:
         self._members: set[Key] = set()

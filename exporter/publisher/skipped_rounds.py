@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was read in rounds that the hardware counters skipped, until an activity covers them."""
+"""Driver readings of rounds that the hardware counters skipped, until an activity covers them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CountersOrDriver:
     def add(
         self, seconds: float, activity: Activity | None, counted: float | None, read: float | None
     ) -> float | None:
-        """Take what both gave in a round; return what is to be added now."""
+        """Take the amounts of both for a round; return the amount to add now."""
         if activity is not None and counted is not None:
             self._counted = True
             amounts = [*self._missed(activity.seconds - seconds), counted]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How every source of a snapshot is doing, and why there is no GPU."""
+"""The state of every source, and the reason if no GPU is up."""
 
 from __future__ import annotations
 

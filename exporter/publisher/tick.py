@@ -130,7 +130,7 @@ class Publisher:
                 gpu.reconfigure(self._specs, self._rules)
 
     def _slot_reports(self) -> Sequence[SlotReport]:
-        """Return the report on every GPU, without what is not to be shown."""
+        """Return the report on every GPU, redacted as configured."""
         reports = self._readers.reports()
         if not self._rules.owners:
             reports = [without_owners(report) for report in reports]
@@ -160,7 +160,7 @@ class Publisher:
         gpu.take(report, self._ranks.claims, self._work, now)
 
     def _settle(self) -> None:
-        """Judge what the ranks reported, and count what their windows have grown by."""
+        """Check the ranks' stalls against idle time, and add the growth of their windows."""
         for place, seconds in self._ranks.settle(self._gaps()).items():
             gpu = self._gpus.get(place.uuid or "")
             if gpu is not None:

@@ -37,7 +37,7 @@ Rate = float | Mapping[str, float] | None
 
 
 class Interval(NamedTuple):
-    """One interval of a share, as the totals take it."""
+    """One interval of a share: the input of every total."""
 
     utilization: Utilization | None
     activity: Activity | None
@@ -48,7 +48,7 @@ class Interval(NamedTuple):
     seconds: float
 
     def times(self, rate: Rate) -> Rate:
-        """Return what a rate or a ratio of time, or each of several by label, adds up to."""
+        """Multiply a rate or ratio, or each of several by label, by the length of the interval."""
         if isinstance(rate, Mapping):
             return {label: each * self.seconds for label, each in rate.items()}
         return None if rate is None else rate * self.seconds
@@ -236,7 +236,7 @@ class ShareIntegral:
         self._unopened_for = 0.0 if begins else (self._unopened_for or 0.0) + unopened
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
-        """Add what is certain of the stall since the last report of a rank, once and whole."""
+        """Add the bounds of the stall in a rank's window."""
         for field, more in (
             ("data_stall_lower_seconds", seconds.lower),
             ("data_stall_upper_seconds", seconds.upper),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work that training jobs state of one share: how much of it is believed, and is certain.
+"""The FLOPs that training jobs state for one share: how much is plausible, and how much certain.
 
 Reports hold totals since a process began, so what is between two of them was done between them; up
 to a step, which counts as a whole when it begins or ends, and which the GPU may finish later. So

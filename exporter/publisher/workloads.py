@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on every share now, worked out anew only when something of it has changed."""
+"""The workloads on every share; computed again only when an input has changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model a GPU is, and which ceilings follow from that."""
+"""Finds the GPU model of a device, and its ceilings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ UNITS: tuple[Unit, ...] = ("vector", "tensor")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One GPU model whose maximum SM clock by NVML somebody has published; clocks in MHz."""
+    """A GPU model with a published NVML maximum SM clock; clocks in MHz."""
 
     capability: tuple[int, int]
     gpu_class: GpuClass
@@ -68,7 +68,7 @@ _SIGHTINGS = """
 
 
 def sighting(line: str) -> Sighting:
-    """Return what a line of the table says."""
+    """Parse a line of the table."""
     capability, kind, max_mhz, vector, tensor, _, name = line.split(maxsplit=6)
     major, minor = capability.split(".")
     clocks: dict[Unit, float] = {"vector": float(vector)}

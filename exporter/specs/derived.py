@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ceilings a GPU that no spec row describes has, by its architecture and what NVML reports.
+"""Estimates the ceilings of a GPU without a spec row, from its architecture and NVML.
 
 These are never better than "derived": the clock of the datasheet is estimated from NVML's maximum
 (specs/boost.py says how well), and no rule sees that a GPU model was cut. Also: the clock that the

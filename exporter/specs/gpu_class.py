@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of product a GPU is, as far as its name says.
+"""The product class of a GPU, from its name.
 
 The class decides what no reading of NVML shows: how far the boost clock of a datasheet is below the
 driver's maximum.

@@ -61,7 +61,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
 
 @cache
 def _bundled() -> SpecBook:
-    """Return what the bundled file has; it does not change, so it is read once.
+    """Return the bundled file's content, read once.
 
     The lines of its 12 000 values are remembered only for someone who made a mistake in it.
     """
@@ -72,7 +72,7 @@ def _bundled() -> SpecBook:
 
 
 def _read(path: Path, *, lines: bool = True) -> SpecBook:
-    """Return what one file has, each entry checked on its own and all as a whole.
+    """Read and check one file.
 
     Raises:
         ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
@@ -116,7 +116,7 @@ class _Problems:
         self._found.append((self._document.line(path), str(self._document.error(path, problem))))
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """Return the mapping under a key of the top; an empty one, and a problem, if it is none."""
+        """Return the mapping under a top-level key; if it is none, add a problem and return {}."""
         value = self._document.value.get(key, {})
         if isinstance(value, dict):
             return value

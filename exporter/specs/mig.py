@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a GPU's ceilings one MIG GPU instance has."""
+"""The ceilings of one MIG GPU instance, as a part of its GPU's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many bytes a second PCI Express carries in each direction."""
+"""PCI Express bandwidth per direction."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a training job calls its precision to the peak that its tensor work is held to."""
+"""Maps the names that frameworks give precisions to tensor peaks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an entry of a spec file may contain, checked strictly, and how it becomes a GpuModel."""
+"""The schema of a spec file's entry, and its conversion to a GpuModel."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _optional_base_units(value: float | None, scale: float) -> float | None:
 
 
 def _unfounded(row: GpuModelEntry) -> dict[KeyPath, str]:
-    """Return where an entry says something of a peak that it does not have."""
+    """Return problems where an entry refers to a peak that it does not have."""
     peaks = row.peak_tflops
     problems: dict[KeyPath, str] = {
         ("derived", position): f"expected a precision that peak_tflops has, got {shown(precision)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One metric of dcgm-exporter: what each generation calls it and writes, and where its value is."""
+"""One metric of dcgm-exporter: its names and units in both generations, and where to read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREFIX = "DCGM_FI_DEV_"
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnit:
-    """How a value of ours, which is in base units, is written."""
+    """A unit of dcgm-exporter, and how to write a value in base units in it."""
 
     name: str
     write: Callable[[float], str]
@@ -29,7 +29,7 @@ class WrittenUnit:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What one generation calls a metric, and in which unit it has it."""
+    """Name, type and unit of a metric in one generation."""
 
     name: str
     kind: Kind
@@ -49,7 +49,7 @@ class LabelledValue:
 
 @dataclass(frozen=True, slots=True)
 class DcgmMetric:
-    """One metric: one row of the table."""
+    """One metric of dcgm-exporter."""
 
     number: int | None
     """DCGM's number for it; None for one of dcgm-exporter's own."""
@@ -64,7 +64,7 @@ class DcgmMetric:
     while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""
 
     def form(self, names: Names) -> Naming:
-        """Return what a generation makes of it."""
+        """Return name, type and unit in one generation."""
         return self.legacy if names == "legacy" else self.current
 
     def help(self, names: Names) -> str:

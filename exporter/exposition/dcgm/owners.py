@@ -44,7 +44,7 @@ _PART_OF_INSTANCE = re.compile(r"^\d+c\.")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What a series is of: its labels, ready and in parts."""
+    """The labels of a GPU or instance, as text and in parts."""
 
     text: str
     """All of them, as they stand between braces."""
@@ -108,7 +108,7 @@ class _Known:
 
 
 class Owners:
-    """Names the GPUs and instances of each snapshot, and remembers those that did not change."""
+    """Builds the labels of GPUs and instances; keeps them while nothing changes."""
 
     def __init__(self, names: Names, hostname: str) -> None:
         self._host = (HOST_LABEL[names], hostname)

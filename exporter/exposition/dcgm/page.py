@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a snapshot into a page as dcgm-exporter writes it, from ready and unchanged lines."""
+"""Renders a snapshot as dcgm-exporter would, and reuses the lines that did not change."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _instances(owners: Mapping[tuple[str, int | None], Owner]) -> dict[str, list
 
 
 def _spread(found: _Found, instances: Mapping[str, list[Owner]]) -> _Found:
-    """Give what is a board's to each of its instances instead, where it has any."""
+    """Repeat the values of a board for each of its instances, if it has any."""
     if not instances:
         return found
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of the exposed stall that a rank claims fits the idle time of its GPU."""
+"""Cuts the exposed stall that a rank claims to the idle time of its GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from exporter.derive.stall import CHECK_SECONDS, believable_seconds
 from exporter.model.training import STALL_EXCEEDS_IDLE
 
 NOTICED_SECONDS = 0.001
-"""A claim that exceeds what is believable by less than this is rounding."""
+"""An excess smaller than this is rounding."""
 
 
 class StallCheck:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a share of a GPU was observed, and how long nothing ran on it, up to a recent time."""
+"""Observed and idle time of a share of a GPU up to any recent time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import deque
 from typing import NamedTuple
 
 KEPT_INTERVALS = 16
-"""A time may lie before the last interval: reports are judged once the counters have caught up."""
+"""Times before the last interval are needed: reports wait until the counters have caught up."""
 SLACK_RATIO = 0.1
-"""Two intervals that leave so little of one unseen follow each other: their lengths come from the
+"""Intervals with a smaller gap between them are consecutive: their lengths come from the
 driver's clock, and their ends from this one."""
 
 
@@ -45,7 +45,7 @@ class _Interval(NamedTuple):
 
 
 class GapClock:
-    """How long a share was observed, and how long nothing ran on it, as functions of time."""
+    """Observed and idle seconds of a share as functions of time."""
 
     def __init__(self) -> None:
         self.begin: float | None = None

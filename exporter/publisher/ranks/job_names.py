@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of jobs: where two users chose the same one, these are two jobs."""
+"""Unique names of jobs: the same name from two users is two jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 from exporter.model.training import TrainingReport
 
 MOST_BYTES = 128
-"""The most that a name may have, with what is added to it."""
+"""The longest name, with its suffix."""
 
 Job = tuple[int | None, str]
 """The user's number, and the name that the user gave the job."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rank of every training job on this node, and what they report of its GPUs."""
+"""The ranks of all training jobs on this node, and what they say of its GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOST_LOG_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 _RankKey = tuple[str, int, Place]
-"""Job, rank and place: what the series of a rank are named by."""
+"""Job, rank and place: the labels of a rank's series."""
 
 
 class WorkClaim(NamedTuple):

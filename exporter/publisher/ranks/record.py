@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of one rank reported, and what follows from it."""
+"""The state of one rank, from the reports of its processes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from exporter.publisher.ranks.windows import Window
 from exporter.publisher.totals import merged
 
 MOST_TICKS = 3
-"""A report is judged once the GPU was observed up to it, or after so many ticks without that: the
+"""A report is processed once the GPU was observed up to it, or after so many ticks: the
 counters may skip a round."""
 UNVERIFIED_SECONDS = 30.0
 """The list of processes is read every ten seconds: what a rank waited so long before it was
 found there counts as well."""
 UNSEEN_SECONDS = 20.0
-"""Nothing waits for a GPU that was last observed so long before."""
+"""Do not wait for a GPU that was last observed longer ago."""
 MOST_RETIRED = 32
 """Ended processes of one rank whose totals are kept apart."""
 
@@ -41,7 +41,7 @@ _received = attrgetter("received_monotonic_seconds")
 
 
 class RankRecord:
-    """One rank at one place: the last reports of its processes, and what follows from them."""
+    """One rank on one share: the last reports of its processes, and its state."""
 
     def __init__(self, disbelieved: Counter[str]) -> None:
         self.last: dict[str, TrainingReport] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stall of a share on which ranks come and go: their windows, added up without overlap."""
+"""Adds up the stall of all ranks on one share, without counting overlaps twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Counted(NamedTuple):
 
 
 class SharedStall:
-    """What the windows of all ranks on one share add to its totals, which never fall."""
+    """The totals of one share over the windows of all its ranks; they never fall."""
 
     def __init__(self) -> None:
         self._counted: deque[_Counted] = deque()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the waits of one rank explain of the idle time of its GPU, now and in the last seconds."""
+"""How much of a GPU's idle time the waits of one rank explain, now and over the last seconds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from exporter.publisher.ranks.windows import (
 )
 
 SHORTEST_RECENT_SECONDS = 0.5
-"""Nothing is judged over less."""
+"""The least time for a ratio."""
 FRESH_SECONDS = 5.0
 """A report counts for this long, or for two of the rank's own intervals if these are longer."""
 SILENCE_SECONDS = 2.0
 """A loop with short steps reports every second: a rank that was silent for longer does something
 else, and one that announces its waits does not wait, unless its own history says otherwise."""
 HISTORY_SECONDS = 100.0
-"""Of idle time in silences: so much of the past counts."""
+"""How much idle time in silences is remembered; older time counts less."""
 
 
 class RankSummary(NamedTuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the stall of a rank that does not measure it: in windows from report to report.
+"""Bounds the stall of a rank that does not measure it, in windows from report to report.
 
 A window holds the time between two reports, and as many of these as make ten seconds. It is bounded
 as a whole and piece by piece, and the tighter of the two counts: a long wait that was reported as

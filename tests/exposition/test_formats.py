@@ -6,12 +6,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporter.exposition.formats import Format, escaped, heading, labels_text, negotiate
+from exporter.exposition.formats import Format, escaped, labels_text, negotiate
 
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -91,11 +90,6 @@ def test_negotiation_never_fails(accept: str) -> None:
     assert negotiate(accept)[0] in ("text-0.0.4", "text-1.0.0", "openmetrics-1.0.0")
 
 
-def test_negotiation_has_the_version_of_the_client_library() -> None:
-    """The encoder that client_python would use exists: the oracle is not an empty one."""
-    assert choose_encoder(PROMETHEUS)[0](CollectorRegistry()) == b"# EOF\n"
-
-
 @given(st.text(alphabet=st.characters(exclude_characters="\0", codec="utf-8")))
 @example('a\\nb\n"c"\\')
 @example("\\")
@@ -113,18 +107,3 @@ def test_what_utf8_cannot_hold_is_replaced() -> None:
     """Lone surrogates (names that are not UTF-8) and NUL never reach the page."""
     assert escaped("a\udc80b") == "a?b"
     assert escaped("a\0b") == "a\N{REPLACEMENT CHARACTER}b"
-
-
-def test_heading_of_each_format() -> None:
-    """OpenMetrics calls families by their base name and adds the unit."""
-    args = ("gpu_energy_joules_total", "gpu_energy_joules", "counter", "joules", "Energy.")
-    text = "# HELP gpu_energy_joules_total Energy.\n# TYPE gpu_energy_joules_total counter\n"
-    assert heading("text-0.0.4", *args) == text
-    assert heading("text-1.0.0", *args) == text
-    assert heading("openmetrics-1.0.0", *args) == (
-        "# HELP gpu_energy_joules Energy.\n# TYPE gpu_energy_joules counter\n"
-        "# UNIT gpu_energy_joules joules\n"
-    )
-    info = ("gpu_info", "gpu", "info", "", "Identity.")
-    assert heading("text-0.0.4", *info) == "# HELP gpu_info Identity.\n# TYPE gpu_info gauge\n"
-    assert heading("openmetrics-1.0.0", *info) == "# HELP gpu Identity.\n# TYPE gpu info\n"

@@ -83,13 +83,6 @@ def test_metadata_is_that_of_the_catalogue(name: str) -> None:
 
 
 @EXAMPLES
-def test_sample_lines_are_the_same_in_every_format(name: str) -> None:
-    """Only headings differ, so a change of format changes no series."""
-    lines = {tuple(sample_lines(rendered(snapshots.EXAMPLES[name], form))) for form in FORMATS}
-    assert len(lines) == 1
-
-
-@EXAMPLES
 def test_labels_are_those_of_the_catalogue(name: str) -> None:
     """Every series has the family's labels, and listed labels have listed values."""
     for metric in parse_text(rendered(snapshots.EXAMPLES[name], options=WITH_PROCESSES)):
@@ -211,15 +204,6 @@ def test_level_core_is_a_subset() -> None:
     core = set(sample_lines(rendered(snapshot, options=RenderOptions(level="core"))))
     assert core < full
     assert not any(line.startswith("gpu_sm_occupancy_ratio") for line in core)
-
-
-def test_families_are_not_split() -> None:
-    """All series of a family are together, under one heading, as the formats demand."""
-    text = rendered(snapshots.EXAMPLES["mixed"])
-    names = [line.split("{")[0].split(" ")[0] for line in sample_lines(text)]
-    runs = [name for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-    assert len(runs) == len(set(runs))
-    assert len(re.findall("^# TYPE ", text, re.MULTILINE)) == len(runs)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

@@ -106,38 +106,6 @@ def test_a_rank_outlives_the_readings_of_its_gpu() -> None:
     assert len(series(rows, "gpu_training_steps_total")) == 2
 
 
-def test_inferred_bounds_belong_to_the_gpu() -> None:
-    """Bounds without CUDA events carry the device's labels and the method."""
-    rows = expected_rows(Node(snapshots.EXAMPLES["estimate"]))
-    uuid = snapshots.t4_estimate().device.uuid
-    key = frozenset({"gpu": "0", "uuid": uuid, "method": "client"}.items())
-    assert {
-        name: value
-        for name, labels, value in rows
-        if name.startswith("gpu_inferred_") and labels == key
-    } == {
-        "gpu_inferred_data_stall_lower_ratio": 0.125,
-        "gpu_inferred_data_stall_upper_ratio": 0.3125,
-        "gpu_inferred_data_stall_lower_seconds_total": 11.5,
-        "gpu_inferred_data_stall_upper_seconds_total": 30.25,
-    }
-    idle = expected_rows(Node(snapshots.EXAMPLES["idle"]))
-    assert not [name for name, _, _ in idle if name.startswith("gpu_inferred_")]
-
-
-def test_reports_are_counted_while_they_are_taken() -> None:
-    """Every reason for a refusal has its row at 0; with the source off there is none at all."""
-    rows = rows_of()
-    assert list(series(rows, "roofline_exporter_training_reports_total").values()) == [4321]
-    rejected = {
-        dict(labels)["reason"]: value
-        for labels, value in series(rows, "roofline_exporter_training_rejected_total").items()
-    }
-    assert rejected == snapshots.TRAINING_STATE.rejected_total
-    off = {name for name, _, _ in expected_rows(Node(snapshots.NO_DRIVER))}
-    assert not [name for name in off if name.startswith("roofline_exporter_training")]
-
-
 def test_degraded_ranks_are_counted_by_reason() -> None:
     """Those with a live process; every reason is there while reports are taken, else none is."""
     rank = replace(snapshots.rank_on_gpu(), degraded=("helper_thread", "unverified"))

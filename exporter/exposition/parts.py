@@ -199,3 +199,15 @@ def _states(gpu: Gpu) -> list[tuple[int | None, dict[str, str]]]:
             group, instance = group_and_instance(name)
             found.setdefault(instance, {})[group] = state
     return list(found.items())
+
+
+def is_same(now: list[tuple[L, Any]], before: list[tuple[L, Any]]) -> bool:
+    """Return whether both have the same objects under the same labels; two empty ones do not."""
+    return (
+        bool(now)
+        and len(now) == len(before)
+        and all(
+            this is that and name == same_name
+            for (name, this), (same_name, that) in zip(now, before, strict=True)
+        )
+    )

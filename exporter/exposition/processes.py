@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,23 +91,12 @@ PROCESS_UTILIZATION = gauge(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PerProcess:
-    """One family that has a series for each process."""
-
-    wanted: Callable[[ProcessRows], bool]
-    count: Callable[[Share], int]
-    """How many series a share has without a limit."""
-
-
-PER_PROCESS: Mapping[str, PerProcess] = {
-    PROCESS_MEMORY.name: PerProcess(
-        lambda rows: rows.memory, lambda share: len(_memory_rows(share.processes or ()))
-    ),
-    PROCESS_UTILIZATION.name: PerProcess(
-        lambda rows: rows.utilization, lambda share: len(_utilization_rows(share))
-    ),
+PER_PROCESS: Mapping[str, tuple[str, Callable[[Share], Sized]]] = {
+    PROCESS_MEMORY.name: ("memory", lambda share: _memory_rows(share.processes or ())),
+    PROCESS_UTILIZATION.name: ("utilization", _utilization_rows),
 }
+"""By family with a series for each process: the field of ProcessRows that enables it, and its rows
+of a share without a limit."""
 
 CAPPED = (*PER_PROCESS, "gpu_workload_info")
 """The families of which a share has a bounded number of series."""
@@ -135,10 +124,9 @@ def limited(families: Iterable[Family], rows: ProcessRows) -> Iterator[Family]:
         return lambda subject: list(read(subject))[: rows.rows_per_share]
 
     for family in families:
-        each = PER_PROCESS.get(family.name)
-        if each is None:
+        if family.name not in PER_PROCESS:
             yield family
-        elif each.wanted(rows):
+        elif getattr(rows, PER_PROCESS[family.name][0]):
             reader = family.reader
             yield replace(family, reader=replace(reader, read=largest(reader.read)))
 
@@ -147,9 +135,8 @@ def dropped_series(snapshot: Snapshot, rows: ProcessRows) -> dict[str, int]:
     """Count the series of this snapshot that a limit cuts off, by family."""
     shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
     left_out = sum(share.work.left_out for share in shares)
-    return {
-        name: sum(max(0, each.count(share) - rows.rows_per_share) for share in shares)
-        if each.wanted(rows)
-        else 0
-        for name, each in PER_PROCESS.items()
-    } | {"gpu_workload_info": left_out}
+    dropped = {"gpu_workload_info": left_out}
+    for name, (option, of_share) in PER_PROCESS.items():
+        over = (len(of_share(share)) - rows.rows_per_share for share in shares)
+        dropped[name] = sum(max(0, each) for each in over) if getattr(rows, option) else 0
+    return dropped

@@ -12,7 +12,7 @@ from exporter.exposition.catalogue import selected
 from exporter.exposition.family import Family, Level
 from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
 from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS
-from exporter.exposition.parts import Node, Part, Shape, subjects
+from exporter.exposition.parts import Node, Part, Shape, is_same, subjects
 from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
@@ -194,7 +194,7 @@ class Renderer:
 
         found = subjects(node, self._parts, device_name, rank_name, "")
         # Identity, limits, ceilings and slow readings are the same objects for many ticks.
-        same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
+        same = [is_same(now, before) for now, before in zip(found, self._found, strict=True)]
         self._found = found
         self._blocks = [
             block if same[family.part] else family.block(found[family.part])
@@ -214,13 +214,3 @@ def _known_labels(names: tuple[str, ...], values: _Owner) -> str:
         (name, str(value)) for name, value in zip(names, values, strict=True) if value is not None
     ]
     return labels_text(*(tuple(each) for each in zip(*known, strict=True)))
-
-
-def _same(now: list[tuple[str, Any]], before: list[tuple[str, Any]]) -> bool:
-    """Return whether both name the same objects on the same devices; two empty ones do not."""
-    if not now or len(now) != len(before):
-        return False
-    return all(
-        this is that and device == same_device
-        for (device, this), (same_device, that) in zip(now, before, strict=True)
-    )

@@ -13,9 +13,7 @@ from exporter.model.snapshot import PRECISIONS, Precision
 from exporter.specs.gpu_model import GpuModel
 from exporter.yaml_lines import KeyPath
 
-MEGA = 1e6
-GIGA = 1e9
-TERA = 1e12
+MEGA, GIGA, TERA = 1e6, 1e9, 1e12
 
 # These bounds keep every number finite and above 0 in base units too.
 Positive = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]

@@ -9,7 +9,7 @@ from typing import Any
 from exporter.exposition.dcgm.field import DcgmMetric, Names
 from exporter.exposition.dcgm.fields import FIELDS
 from exporter.exposition.dcgm.owners import Owner, Owners
-from exporter.exposition.parts import Node, Part, subjects
+from exporter.exposition.parts import Node, Part, is_same, subjects
 from exporter.model.dcgm import MADE_HERE
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank, Snapshot
@@ -103,7 +103,7 @@ class DcgmPage:
             )
         ]
         # Limits, health and other slow readings are the same objects for many ticks.
-        same = [_same(now, before) for now, before in zip(found, self._found, strict=True)]
+        same = [is_same(now, before) for now, before in zip(found, self._found, strict=True)]
         self._found = found
         self._texts = [
             text if same[part] else lines.text(found[part])
@@ -133,11 +133,3 @@ def _spread(found: _Found, instances: Mapping[str, list[Owner]]) -> _Found:
     return [
         (each, subject) for owner, subject in found for each in instances.get(owner.text, (owner,))
     ]
-
-
-def _same(now: _Found, before: _Found) -> bool:
-    """Return whether both have the same objects of the same owners."""
-    return len(now) == len(before) and all(
-        this is that and owner is same_owner
-        for (owner, this), (same_owner, that) in zip(now, before, strict=True)
-    )

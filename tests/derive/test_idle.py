@@ -165,7 +165,7 @@ MPS = Process(4, "compute", 99, "nvidia-cuda-mps", "root", "system")
             Holder(None, "a", "other"),
         ),
         (
-            (Process(9, "compute", None, "b"), Process(8, "compute", 0, "a")),
+            (Process(9, "compute", 0, "b"), Process(8, "compute", None, "a")),
             Holder(None, "a", "other"),
         ),
     ],

@@ -181,7 +181,7 @@ def test_ranks_without_a_gpu_do_not_fill_the_log(caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO)
     ranks = Ranks()
     device = "GPU-" + "9" * 32
-    for now in range(100, 161):
+    for now in (*range(100, 161), 169.9):
         lost = [
             report(now, report_id=f"{number:032x}", rank=number, device=device)
             for number in range(50)
@@ -361,6 +361,29 @@ def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
     published = seen[-1] - seen[0]
     assert published == pytest.approx(0.1 * 240 + 0.02 * 240, rel=0.01)
     assert ranks.disbelieved["stall_exceeds_idle"] == 4
+
+
+@pytest.mark.parametrize(("late", "ticks"), [(0.0, 1), (0.5, 3), (19.9, 3), (20.1, 1)])
+def test_a_report_is_judged_once_its_gpu_was_observed(late: float, ticks: int) -> None:
+    """At the third tick at the latest; at once where the GPU was not observed for 20 s."""
+    ranks, clock = Ranks(), gaps((60.0, 1.0), start=40.0)
+    first, later = (report(at, totals=totals(at, at)) for at in (99.0, 100.0 + late))
+    after(ranks, [first], clock)
+    judged = []
+    for _ in range(3):
+        rank = after(ranks, [later], clock)
+        judged.append(rank.totals.phase_gpu_idle_seconds == later.totals.phase_gpu_idle_seconds)
+    assert judged == [number >= ticks for number in (1, 2, 3)]
+
+
+def test_a_stall_that_did_not_fit_once_is_counted_once() -> None:
+    """The minutes after it fit."""
+    ranks, clock = Ranks(), gaps()
+    for second in range(1, 242):
+        clock.advance(100.0 + second, 1.0, 0.1)
+        stall = 0.1 * second + min(second, 60) * 0.3
+        after(ranks, [report(100.0 + second, totals=totals(float(second), stall))], clock)
+    assert ranks.stall_exceeds_idle == 1
 
 
 def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:

@@ -156,6 +156,7 @@ def test_of_several_processes_of_one_rank_nothing_is_known_at_least() -> None:
         Mark(10.0, 20.0, times[1]), announced=False, several=True, ending=False
     )
     assert (window.bounds.lower, window.bounds.upper) == (0.0, 10.0)
+    assert window.other_of_idle == 0.0
 
 
 def test_an_unobserved_window_infers_nothing() -> None:

@@ -10,10 +10,12 @@ user can put another number there, so only in a control group that Slurm made.
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -22,6 +24,9 @@ from exporter.sources.proc.procfs import read_file
 MOST_FOLDERS = 4096
 """How many are looked at to find those of Slurm."""
 MOST_JOBS = 4096
+MOST_GROUPS = 64
+MOST_PROCESSES = 16
+"""Of a job, that are read: of Slurm's own, and of the user's."""
 DEEPEST = 8
 """A slurmd in the container of a pod is that deep."""
 
@@ -33,10 +38,6 @@ _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 _UNITS = (".service", ".mount", ".socket", ".swap", ".automount", ".timer")
 """Units of systemd that are no parents of a scope of Slurm's."""
 _EXTERN = "step_extern"
-MOST_STEPS = 64
-MOST_PROCESSES = 16
-"""Of a job, that are asked: of Slurm's own, and of the user's."""
-
 _TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})\.[^\]\0]*\]")
 _VARIABLE = re.compile(rb"(?:^|\0)SLURM_JOB_ID=(\d{1,10})(?=\0|$)")
 _MOST_LIST_BYTES = 64 * 1024
@@ -82,10 +83,11 @@ def find(sysfs: str, trees: Collection[str] = ()) -> SlurmGroups | None:
             if path in trees:
                 found = True
                 groups.trees.add(path)
-            for user, uid in _matching(path, _USER, groups):
-                found = True
-                groups.trees.add(path)
-                _take_jobs(user, int(uid[1]), groups)
+            for user in _folders(path, groups):
+                if (uid := _USER.fullmatch(user)) is not None:
+                    found = True
+                    groups.trees.add(path)
+                    _take_jobs(f"{path}/{user}", int(uid[1]), groups)
     return groups if found else None
 
 
@@ -125,15 +127,6 @@ def _take_jobs(path: str, uid: int | None, groups: SlurmGroups) -> None:
             known[key] = JobGroup(f"{path}/{name}", before.uid if uid is None else uid, contained)
 
 
-def _matching(
-    path: str, pattern: re.Pattern[str], groups: SlurmGroups
-) -> Iterator[tuple[str, re.Match[str]]]:
-    for name in _folders(path, groups):
-        match = pattern.fullmatch(name)
-        if match is not None:
-            yield f"{path}/{name}", match
-
-
 def _folders(path: str, groups: SlurmGroups) -> list[str]:
     """Return the names of the folders in a folder; note if they cannot be listed."""
     try:
@@ -163,47 +156,23 @@ class Sluids:
         return dict(self._jobs)
 
     def _look_up(self, path: str) -> str | None:
-        steps = list(islice(_steps(path), MOST_STEPS))
-        # Only Slurm's own processes are in "slurm", those of the user are in "user".
-        own = (pid for step in steps for pid in _pids(f"{step}/slurm"))
-        users = (pid for step in steps for pid in _users_pids(f"{step}/user"))
-        for pid in islice(own, MOST_PROCESSES):
+        steps = f"{glob.escape(path)}/step_*"
+        # Only Slurm's own processes are in "slurm", those of the user are in "user" and its tasks.
+        for pid in islice(_pids(f"{steps}/slurm"), MOST_PROCESSES):
             title = _TITLE.match(read_file(self._procfs, pid, "cmdline"))
             if title is not None:
                 return title[1].decode()
-        for pid in islice(users, MOST_PROCESSES):
+        for pid in islice(_pids(f"{steps}/user", f"{steps}/user/*"), MOST_PROCESSES):
             variable = _VARIABLE.search(read_file(self._procfs, pid, "environ"))
             if variable is not None:
                 return variable[1].decode()
         return None
 
 
-def _steps(path: str) -> Iterator[str]:
-    return (each for each in _subfolders(path) if os.path.basename(each).startswith("step_"))
-
-
-def _users_pids(path: str) -> Iterator[int]:
-    yield from _pids(path)
-    for task in _subfolders(path):
-        yield from _pids(task)
-
-
-def _subfolders(path: str) -> list[str]:
-    try:
-        with os.scandir(path) as listing:
-            found = [entry.path for entry in listing if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return sorted(found)
-
-
-def _pids(path: str) -> Iterator[int]:
-    """Yield the processes of a control group that are in this pid namespace."""
-    try:
-        with open(f"{path}/cgroup.procs", "rb") as file:
-            listed = file.read(_MOST_LIST_BYTES)
-    except OSError:
-        return
-    for word in listed.split():
-        if word.isdigit() and word != b"0":
-            yield int(word)
+def _pids(*groups: str) -> Iterator[int]:
+    """Yield the processes of the control groups that match, in this pid namespace."""
+    lists = sorted(path for group in groups for path in glob.iglob(f"{group}/cgroup.procs"))
+    for path in lists[:MOST_GROUPS]:
+        with suppress(OSError), open(path, "rb") as file:
+            words = file.read(_MOST_LIST_BYTES).split()
+            yield from (int(word) for word in words if word.isdigit() and word != b"0")

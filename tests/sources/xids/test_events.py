@@ -131,16 +131,6 @@ def test_a_gpu_that_cannot_be_registered_leaves_the_others_alone(
     assert lines[0].startswith(f"GPU 0 ({rig.uuids[0]}) has no Xid events")
 
 
-def test_only_what_the_gpu_supports_is_registered(watch: Watch) -> None:
-    """A GPU that has no Xid events is not registered at all."""
-    rig = watch({"devices": [{"event_types": 7}, {}]})
-    rig.wait_for_waits()
-
-    assert rig.calls("nvmlDeviceRegisterEvents") == 1
-    rig.happen((1, 74))
-    rig.wait_for((1, 74))
-
-
 def test_an_unknown_error_on_registering_costs_the_set(watch: Watch) -> None:
     """nvml.h: free the set after UNKNOWN; the others are registered in a new one."""
     rig = watch({"faults": [fault("nvmlDeviceRegisterEvents", gpu=1, error=999)]})
@@ -149,17 +139,6 @@ def test_an_unknown_error_on_registering_costs_the_set(watch: Watch) -> None:
     wait_until(lambda: set(rig.events._registered.values()) == set(rig.uuids.values()))
     rig.happen((1, 79), (0, 79))
     rig.wait_for((1, 79), (0, 79))
-
-
-def test_a_gpu_that_comes_later_is_registered_then(watch: Watch) -> None:
-    """Waking a GPU up takes seconds; until it can be read, nothing is asked of it."""
-    rig = watch()
-    rig.readable = {}
-    rig.wait_for_registrations(0)
-    rig.readable = {1: rig.uuids[1]}
-    wait_until(lambda: rig.events._registered == {1: rig.uuids[1]})
-    rig.happen((1, 62))
-    rig.wait_for((1, 62))
 
 
 def test_an_xid_of_a_gpu_that_is_then_lost_is_known_by_its_uuid(watch: Watch) -> None:
@@ -258,8 +237,3 @@ def test_a_wedged_wait_is_left_behind(watch: Watch) -> None:
 
     assert not rig.events.is_alive()
     assert rig.calls("nvmlEventSetFree") == 0
-
-
-def test_back_off_grows_to_half_a_minute() -> None:
-    """From a second on."""
-    assert [xid_events._back_off_seconds(n) for n in range(8)] == [1, 2, 4, 8, 16, 30, 30, 30]

@@ -98,12 +98,6 @@ def test_address_and_code_are_read_back(
     assert pci_address(f"{domain:08X}:{bus:02X}:{device:02X}.0") == found.address
 
 
-def test_what_is_no_bus_id() -> None:
-    """Then the GPU cannot be found by its place."""
-    assert pci_address("") is None
-    assert pci_address("65:00.0") is None
-
-
 Follow = Callable[[Path], list[KernelXid]]
 
 
@@ -163,20 +157,6 @@ def test_a_line_without_end_is_not_kept(follow: Follow, tmp_path: Path) -> None:
     os.write(pipe, b"\n" + LOST.encode() + b"\n")
     wait_until(lambda: found)
     os.close(pipe)
-
-
-def test_a_log_that_cannot_be_read_is_one_line(
-    follow: Follow, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Then there are the driver's events."""
-    caplog.set_level(logging.INFO)
-    follow(tmp_path / "missing")
-    lines = [record.getMessage() for record in caplog.records]
-
-    assert len(lines) == 1
-    assert lines[0].endswith(
-        "cannot be read (No such file or directory): Xids are known from the driver's events only"
-    )
 
 
 def test_a_log_that_must_not_be_read_is_one_line(
@@ -250,8 +230,3 @@ def test_a_log_that_fails_ends_with_one_line(
     assert [record.getMessage() for record in caplog.records] == [
         f"reading {path} failed: Input/output error"
     ]
-
-
-def test_stopping_what_never_started() -> None:
-    """A daemon without a driver stops too."""
-    KernelLog("/dev/null/nothing", lambda _: None).stop()

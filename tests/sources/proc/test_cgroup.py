@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from exporter.sources.proc import cgroup
 from exporter.sources.proc.cgroup import membership, memberships, of_process
 from exporter.sources.proc.procfs import MOST_BYTES
 
-OWN = "/user.slice/user-1000.slice/user@1000.service"
 ID = "0123456789abcdef" * 4
 OTHER_ID = "fedcba9876543210" * 4
 UID = "8f9ba0f5-8b5f-4d6a-a3d1-0a1b2c3d4e5f"
@@ -24,148 +24,16 @@ STATIC = "0a1b2c3d4e5f60718293a4b5c6d7e8f9"
 DOCKER = f"0::/system.slice/docker-{ID}.scope\n"
 
 
-PATHS: dict[str, tuple[str, Membership | None]] = {
-    "docker, systemd": (f"/system.slice/docker-{ID}.scope", Membership(None, ID, "docker")),
-    "docker, cgroupfs": (f"/docker/{ID}", Membership(None, ID, "docker")),
-    "docker, rootless": (
-        f"/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{ID}.scope",
-        Membership(None, ID, "docker"),
-    ),
-    "docker, with groups of its own": (f"/docker/{ID}/init.scope", Membership(None, ID, "docker")),
-    "docker, under another parent": (f"/mine/{ID}", Membership(None, ID, None)),
-    "docker, of ECS": (f"/ecs/a/{STATIC}/{ID}", Membership(None, ID, None)),
-    "docker in docker": (f"/docker/{ID}/docker/{OTHER_ID}", Membership(None, ID, "docker")),
-    "docker, building": ("/docker/buildkit/k3l1b0psdnmc8yy5p9gyx9xde", None),
-    "podman, systemd": (f"/machine.slice/libpod-{ID}.scope", Membership(None, ID, "podman")),
-    "podman, cgroup v2": (
-        f"/machine.slice/libpod-{ID}.scope/container",
-        Membership(None, ID, "podman"),
-    ),
-    "podman, rootless": (
-        f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
-        Membership(None, ID, "podman"),
-    ),
-    "podman, cgroupfs": (f"/libpod_parent/libpod-{ID}", Membership(None, ID, "podman")),
-    "podman, of a unit": (
-        f"/system.slice/llm.service/libpod-payload-{ID}",
-        Membership(None, ID, "podman"),
-    ),
-    "podman, in a pod": (
-        f"/machine.slice/machine-libpod_pod_{OTHER_ID}.slice/libpod-{ID}.scope",
-        Membership(None, ID, "podman"),
-    ),
-    "podman, in a pod, cgroupfs": (
-        f"/libpod_parent/{OTHER_ID}/libpod-{ID}",
-        Membership(None, ID, "podman"),
-    ),
-    "podman's monitor": (f"/machine.slice/libpod-conmon-{ID}.scope", None),
-    "nerdctl, systemd": (f"/system.slice/nerdctl-{ID}.scope", Membership(None, ID, "containerd")),
-    "nerdctl, cgroupfs": (f"/default/{ID}", Membership(None, ID, None)),
-    "pod, containerd": (
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICED}.slice"
-        f"/cri-containerd-{ID}.scope",
-        Membership(UID, ID, "containerd"),
-    ),
-    "pod, containerd, two drivers": (
-        f"/system.slice/containerd.service/kubepods-besteffort-pod{SLICED}.slice"
-        f":cri-containerd:{ID}",
-        Membership(UID, ID, "containerd"),
-    ),
-    "pod, containerd, two drivers, guaranteed": (
-        f"/kubepods-pod{SLICED}.slice:cri-containerd:{ID}",
-        Membership(UID, ID, "containerd"),
-    ),
-    "pod, cgroupfs": (f"/kubepods/besteffort/pod{UID}/{ID}", Membership(UID, ID, None)),
-    "pod, guaranteed": (f"/kubepods/pod{UID}/{ID}", Membership(UID, ID, None)),
-    "pod, CRI-O": (
-        f"/kubepods.slice/kubepods-pod{SLICED}.slice/crio-{ID}.scope",
-        Membership(UID, ID, "cri-o"),
-    ),
-    "pod, CRI-O, crun": (
-        f"/kubepods.slice/kubepods-pod{SLICED}.slice/crio-{ID}.scope/container",
-        Membership(UID, ID, "cri-o"),
-    ),
-    "pod, CRI-O, cgroupfs": (f"/kubepods/pod{UID}/crio-{ID}", Membership(UID, ID, "cri-o")),
-    "pod, CRI-O's monitor": (
-        f"/kubepods.slice/kubepods-pod{SLICED}.slice/crio-conmon-{ID}.scope",
-        Membership(UID, None, None),
-    ),
-    "pod, cri-dockerd": (
-        f"/kubepods.slice/kubepods-pod{SLICED}.slice/docker-{ID}.scope",
-        Membership(UID, ID, "docker"),
-    ),
-    "pod, static": (f"/kubepods/burstable/pod{STATIC}/{ID}", Membership(STATIC, ID, None)),
-    "pod, static, systemd": (
-        f"/kubepods.slice/kubepods-burstable-pod{STATIC}.slice/cri-containerd-{ID}.scope",
-        Membership(STATIC, ID, "containerd"),
-    ),
-    "pod in a container (kind)": (
-        f"/docker/{OTHER_ID}/kubelet.slice/kubelet-kubepods.slice"
-        f"/kubelet-kubepods-besteffort-pod{SLICED}.slice/cri-containerd-{ID}.scope",
-        Membership(UID, ID, "containerd"),
-    ),
-    "docker in a pod": (
-        f"/kubepods/burstable/pod{UID}/{ID}/docker/{OTHER_ID}",
-        Membership(UID, ID, None),
-    ),
-    "pod in a pod": (
-        f"/kubepods/pod{UID}/{ID}/kubepods/pod{STATIC}/{OTHER_ID}",
-        Membership(UID, ID, None),
-    ),
-    "seen from another pod": (
-        f"/../../kubepods-pod{SLICED}.slice/cri-containerd-{ID}.scope",
-        Membership(UID, ID, "containerd"),
-    ),
-    "seen from another pod, cgroupfs": (f"/../../pod{UID}/{ID}", Membership(UID, ID, None)),
-    "seen from another container": (f"/../docker-{ID}.scope", Membership(None, ID, "docker")),
-    "seen from another, cgroupfs": (f"/../{ID}", Membership(None, ID, None)),
-    "ended": (f"/system.slice/docker-{ID}.scope (deleted)", Membership(None, ID, "docker")),
-    "job in a container": (
-        f"/docker/{ID}/system.slice/slurmstepd.scope/job_5/step_0/user/task_0",
-        Membership(slurm_job="5", slurm_step="0"),
-    ),
-    "nobody": ("/", None),
-    "a job's name in one's own slice": (
-        f"{OWN}/slurmstepd.scope/job_5/step_0",
-        None,
-    ),
-    "a job's name by Slurm's number": (
-        f"{OWN}/slurmstepd.scope/s0GQW60VT3M300/step_0",
-        None,
-    ),
-    "a job's name in one's session": ("/user.slice/user-7.slice/slurm/uid_7/job_5/step_0", None),
-    "a pod's name in one's own slice": (
-        f"{OWN}/kubepods/pod{UID}",
-        None,
-    ),
-    "a container in such a pod": (
-        f"{OWN}/kubepods/pod{UID}/{ID}",
-        Membership(None, ID, None),
-    ),
-    "systemd in a pod": (
-        f"/kubepods/burstable/pod{UID}/{ID}/user.slice/user-1000.slice/session-1.scope",
-        Membership(UID, ID, None),
-    ),
-    "a job's name in a pod of systemd": (
-        f"/kubepods/pod{UID}/{ID}/user.slice/user-0.slice/slurm/uid_7/job_5/step_0",
-        Membership(UID, ID, None),
-    ),
-    "a session within a job": (
-        "/slurm/uid_7/job_5/step_0/user.slice/user-7.slice/slurm/uid_0/job_6/step_1",
-        Membership(slurm_job="5", slurm_step="0"),
-    ),
-    "a container without root in a session": (
-        f"/user.slice/user-7.slice/session-3.scope/libpod-{ID}",
-        Membership(None, ID, "podman"),
-    ),
-    "one's own group": ("/user.slice/user-1000.slice/session-3.scope", None),
-    "out of sight": ("/../..", None),
-    "id too short": (f"/docker/{ID[1:]}", None),
-    "id too long": (f"/docker/{ID}0", None),
-    "id in capitals": (f"/docker/{ID.upper()}", None),
-    "an id with something behind": (f"/docker-{ID}.service", None),
-    "an id with something before": (f"/mydocker-{ID}.scope", None),
-}
+def _paths() -> Iterator[tuple[str, Membership | None]]:
+    """The rows of cgroup_paths.tsv: a path, and whose the process is."""
+    table = Path(__file__).with_name("cgroup_paths.tsv").read_text()
+    names = {"id": ID, "other-id": OTHER_ID, "uid": UID, "uid_": SLICED, "static": STATIC}
+    for name, text in names.items():
+        table = table.replace(f"<{name}>", text)
+    for row in table.splitlines()[1:]:
+        _, path, whose = row.split("\t")
+        known = dict(each.split("=") for each in whose.split()) if whose != "-" else None
+        yield path, None if known is None else Membership(**known)
 
 
 def process(root: Path, pid: int, groups: str | bytes, *, started: int | None = 100) -> None:
@@ -230,8 +98,8 @@ def test_the_real_proc_can_be_read() -> None:
     assert of_process("/proc", 2**22 + 1) is None
 
 
-@pytest.mark.parametrize(("path", "whose"), PATHS.values(), ids=PATHS)
-def test_paths_that_runtimes_make(path: str, whose: Membership | None) -> None:
+@pytest.mark.parametrize(("path", "whose"), list(_paths()))
+def test_paths_that_schedulers_and_runtimes_make(path: str, whose: Membership | None) -> None:
     """Of version 2, and as one of the hierarchies of version 1."""
     assert membership(f"0::{path}\n") == whose
     assert membership(f"2:cpu,cpuacct:{path}\n1:name=systemd:{path}\n0::/\n") == whose
@@ -284,3 +152,37 @@ def test_a_container_is_found_wherever_it_lies(
     found = membership(f"0::{path}\n")
     assert found is not None
     assert found.container_id == hexadecimal
+
+
+def test_of_several_hierarchies_the_one_that_has_the_step() -> None:
+    """As seen with Slurm 22.05: only the controllers that it uses are below its folder."""
+    text = (
+        "8:pids:/\n"
+        "6:freezer:/slurm_gpu-1/uid_65534/job_4/step_0\n"
+        "5:devices:/slurm_gpu-1/uid_65534/job_4/step_0/task_0\n"
+        f"4:memory:/docker/{'a' * 64}\n"
+        "1:cpu:/slurm_gpu-1/uid_65534/job_4\n"
+        "0::/\n"
+    )
+    assert membership(text) == Membership(slurm_job="4", slurm_step="0")
+
+
+@given(
+    st.integers(1, 2**32 - 1),
+    st.one_of(
+        st.integers(0, 2**32 - 1).map(str), st.sampled_from(["batch", "extern", "interactive"])
+    ),
+    st.from_regex(r"(/[a-z][a-z0-9.-]{0,10}){0,3}", fullmatch=True),
+    st.sampled_from(
+        [
+            "slurm/uid_0/job_{}/step_{}/task_0",
+            "slurm_n/uid_9/job_{}/step_{}",
+            "slurmstepd.scope/job_{}/step_{}/user/task_0",
+            "n_slurmstepd.scope/job_{}/step_{}/slurm",
+        ]
+    ),
+)
+def test_any_job_below_any_prefix(job: int, step: str, prefix: str, layout: str) -> None:
+    """CgroupSlice, CgroupMountpoint and containers put Slurm's folder anywhere."""
+    found = membership(f"0::{prefix}/{layout.format(job, step)}\n")
+    assert found == Membership(slurm_job=str(job), slurm_step=step)

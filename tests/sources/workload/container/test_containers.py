@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
-from exporter.model.workload import Membership, Workload
-from exporter.sources.interface import CONTAINER, WorkloadOptions
-from exporter.sources.table import workload_sources
+from exporter.model.workload import Membership
 from exporter.sources.workload.container import containers as module
 from exporter.sources.workload.container.containers import ContainerSource, on_gpus
 from tests.clocks import ManualClock
@@ -25,7 +23,6 @@ from tests.sources.workload.container.unix_engine import (
     listing,
     without_rights,
 )
-from tests.waiting import wait_until
 
 ID, OTHER_ID = "a" * 64, "b" * 64
 DOWN = answer(b"", status=500)
@@ -109,16 +106,6 @@ def test_a_container_that_is_new_is_asked_for_at_once(docker: UnixEngine) -> Non
     rig.on_gpus.add(OTHER_ID)
     assert rig.names(10.0) == {"a": "renamed", "b": "notebook"}
     assert docker.filters() == [[ID, unknown], [ID, unknown], [ID, OTHER_ID, unknown]]
-
-
-def test_the_report_is_the_same_until_it_changes(docker: UnixEngine) -> None:
-    """What is made from it is made anew only then."""
-    rig = Rig(docker.path, on_gpus={ID})
-    rig.names()
-    before = rig.source.report()
-    rig.names(300.0)
-    assert len(docker.asked) == 2
-    assert rig.source.report() is before
 
 
 def test_both_engines_name_theirs(docker: UnixEngine, podman: UnixEngine) -> None:
@@ -232,18 +219,6 @@ def test_an_engine_that_went_away(docker: UnixEngine, caplog: pytest.LogCaptureF
     rig.on_gpus = set()
     rig.names(10.0)
     assert rig.up is None
-
-
-def test_the_table_has_it(docker: UnixEngine) -> None:
-    """Its thread asks within a second of a container's first process on a GPU."""
-    options = WorkloadOptions(container_sockets=(docker.path,), containers=lambda: frozenset({ID}))
-    (containers,) = workload_sources((CONTAINER,), options, ManualClock())
-    containers.start()
-    try:
-        report = wait_until(containers.report)
-    finally:
-        containers.stop()
-    assert report.named == {ID: Workload("container", container="llm", id=ID, runtime="docker")}
 
 
 def test_whose_names_are_wanted() -> None:

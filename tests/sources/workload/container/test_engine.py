@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from tests.sources.workload.container.unix_engine import (
     container,
     folder,
     listing,
-    without_rights,
 )
 
 ID, OTHER_ID = "a" * 64, "b" * 64
@@ -211,14 +209,6 @@ def test_a_path_that_no_socket_has() -> None:
     """It is too long for the kernel."""
     with pytest.raises(Unreadable, match="path too long"):
         names("/" + "x" * 200, {ID})
-
-
-def test_a_socket_of_others(engine: UnixEngine) -> None:
-    """That of Docker is root's and its group's."""
-    os.chmod(engine.path, 0)
-    with without_rights(), pytest.raises(PermissionError):
-        names(engine.path, {ID})
-    assert engine.asked == []
 
 
 JSON = st.recursive(

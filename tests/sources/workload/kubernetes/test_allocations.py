@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.workload import Allocation, DeviceName, Workload
+from exporter.model.workload import DeviceName
 from exporter.sources.workload.kubernetes.allocations import (
     Successions,
     allocations_of,
     device_of,
     gpu_resources,
     is_elsewhere,
-    without_ended,
 )
-from exporter.sources.workload.kubernetes.kubelet_api import ContainerDevice, Pod
+from exporter.sources.workload.kubernetes.kubelet_api import ContainerDevice
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
 OTHER = "GPU-99999999-2222-3333-4444-555555555555"
@@ -30,18 +29,6 @@ def _who(held: tuple[ContainerDevice, ...]) -> list[str]:
     return [each.pod for each in held]
 
 
-def test_a_container_has_its_device() -> None:
-    """With the pod's UID, where the pods API says it."""
-    pods = {("team-a", "one"): Pod("team-a", "one", "uid-1")}
-
-    assert allocations_of([ONE, TWO], pods, [])[0] == (
-        Allocation(
-            DeviceName(uuid=GPU), Workload("kubernetes", "team-a", "one", "main", id="uid-1")
-        ),
-        Allocation(DeviceName(uuid=GPU), Workload("kubernetes", "team-a", "two", "main")),
-    )
-
-
 def test_a_replica_and_a_claim_are_kept() -> None:
     shared = replace(ONE, device=f"{GPU}::3")
     claimed = replace(ONE, device="gpu-0", resource="", claim="team-a/gpus")
@@ -49,16 +36,6 @@ def test_a_replica_and_a_claim_are_kept() -> None:
     found, _ = allocations_of([shared, claimed], {}, [])
 
     assert [(each.replica, each.claim) for each in found] == [("3", ""), ("", "team-a/gpus")]
-
-
-def test_a_pod_that_has_ended_has_nothing() -> None:
-    """As a kubelet before 1.34 lists it."""
-    pods = {
-        ("team-a", "one"): Pod("team-a", "one", "uid-1", ended=True),
-        ("team-a", "two"): Pod("team-a", "two", "uid-2"),
-    }
-
-    assert _who(without_ended([ONE, TWO, THREE], pods)) == ["two", "three"]
 
 
 def test_a_pod_that_only_watches_has_nothing() -> None:

@@ -76,11 +76,16 @@ def test_without_the_pods_api_pods_have_only_their_names(start_kubelet: StartKub
     assert report.pod_labels == {}
 
 
-def test_a_node_without_gpu_pods_has_free_gpus(start_kubelet: StartKubelet) -> None:
-    report = Kubelet(_options(start_kubelet(pod_resources())), {}).read()
-
-    assert report is not None
-    assert (report.allocations, report.allocates) == ((), True)
+def test_resources_that_the_user_names_are_gpus_too(start_kubelet: StartKubelet) -> None:
+    own = pod("team-a", "own", container("m", "nvidia3/gi2", resource="example.com/gpu"))
+    options = _options(start_kubelet(pod_resources(own)))
+    for resources, devices in (
+        ((), []),
+        (("example.com/gpu",), [DeviceName(minor=3, gpu_instance=2)]),
+    ):
+        report = Kubelet(replace(options, kubernetes_resources=resources), {}).read()
+        assert report is not None
+        assert [each.device for each in report.allocations] == devices
 
 
 def test_the_pods_api_completes_it(start_kubelet: StartKubelet) -> None:
@@ -201,28 +206,6 @@ def test_a_gpu_that_cannot_be_named_leaves_open_which_are_free(
     assert report.allocates
 
 
-def test_devices_and_claims_of_every_kind_are_found(start_kubelet: StartKubelet) -> None:
-    """And those of resources that the user names."""
-    kubelet = start_kubelet(
-        pod_resources(
-            pod("a", "mig", container("m", "MIG-" + GPU[4:], resource="nvidia.com/mig-1g.5gb")),
-            pod("a", "own", container("m", "nvidia3/gi2", resource="example.com/gpu")),
-            pod("a", "dra", container("m", claims=[claim("gpus", "gpu-1")])),
-            pod("a", "no", container("m", GPU, resource="amd.com/gpu")),
-        )
-    )
-    options = replace(_options(kubelet), kubernetes_resources=("example.com/gpu",))
-
-    report = Kubelet(options, {}).read()
-
-    assert report is not None
-    assert [(each.workload.pod, each.device, each.claim) for each in report.allocations] == [
-        ("mig", DeviceName(mig_uuid="MIG-" + GPU[4:]), ""),
-        ("own", DeviceName(minor=3, gpu_instance=2), ""),
-        ("dra", DeviceName(minor=1), "team-a/gpus"),
-    ]
-
-
 def test_our_own_pod_and_those_that_only_watch_have_no_gpu(start_kubelet: StartKubelet) -> None:
     """As with a claim of admin access to all devices."""
     kubelet = start_kubelet(
@@ -245,22 +228,6 @@ def test_our_own_pod_and_those_that_only_watch_have_no_gpu(start_kubelet: StartK
     assert report.allocations == (_allocation(),)
 
 
-def test_the_later_of_two_pods_has_an_exclusive_gpu(start_kubelet: StartKubelet) -> None:
-    """Where nothing says which one has ended."""
-    kubelet = start_kubelet(TRAIN)
-    asked = Kubelet(_options(kubelet), {})
-    asked.read()
-    kubelet.answer = pod_resources(
-        pod("team-a", "train-1", container("main", GPU)),
-        pod("team-a", "train-0", container("main", GPU)),
-    )
-
-    report = asked.read()
-
-    assert report is not None
-    assert report.allocations == (_allocation(name="train-1"),)
-
-
 def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubelet) -> None:
     """It failed at once; the earlier one has its GPU still."""
     kubelet = start_kubelet(TRAIN)
@@ -278,32 +245,6 @@ def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubel
 
     assert report is not None
     assert report.allocations == (_allocation(UID),)
-
-
-def test_250_pods_with_an_answer_of_almost_16_mib_are_read(start_kubelet: StartKubelet) -> None:
-    """Nearly all of it is what other plugins have given."""
-    fill = [f"{'x' * 60}-{n}" for n in range(680)]
-    kubelet = start_kubelet(
-        pod_resources(
-            *(
-                pod(
-                    "team-a",
-                    f"p-{n}",
-                    container("main", *(f"{GPU}::{n}-{i}" for i in range(8))),
-                    container("side", *fill, resource="smarter-devices/fuse"),
-                )
-                for n in range(250)
-            )
-        )
-    )
-    size = kubelet.answer.ByteSize()
-    assert 15 << 20 < size < 16 << 20
-
-    report = Kubelet(_options(kubelet), {}).read()
-
-    assert report is not None
-    assert len(report.allocations) == 2000
-    assert len({each.workload.pod for each in report.allocations}) == 250
 
 
 def test_the_source_keeps_its_word_while_the_kubelet_is_restarted(

@@ -81,29 +81,9 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
             read(data)
 
 
-@given(st.integers(0, 8), ANY)
-def test_bytes_in_any_nested_message_are_read_or_refused(depth: int, data: bytes) -> None:
-    """What is wrong deep inside is found there."""
-    for number in (3, 2, 5, 4, 1)[:depth] or (1,):
-        data = bytes([number << 3 | 2, *_length(len(data))]) + data
-    with suppress(NotProtobuf):
-        listed_devices(data, lambda _: True)
-    with suppress(NotProtobuf):
-        listed_pods(data, None)
-
-
-def _length(value: int) -> list[int]:
-    return [value] if value < 128 else [value & 127 | 128, value >> 7]
-
-
 @given(st.text(max_size=30), st.integers(0, 40))
 def test_a_text_is_at_most_so_long(said: str, most: int) -> None:
     assert text(memoryview(said.encode()), most) == said[:most]
-
-
-@given(st.binary(max_size=30))
-def test_a_text_need_not_be_one(data: bytes) -> None:
-    assert len(text(memoryview(data), 10)) <= 10
 
 
 DEVICES = st.lists(st.text(min_size=1, max_size=20), max_size=4)

@@ -83,13 +83,6 @@ def test_hierarchies_complete_each_other(node: Node) -> None:
     assert found(node).jobs["7"].contained
 
 
-def test_several_slurmd(node: Node) -> None:
-    """Each has a scope of its own."""
-    node.group("system.slice/a_slurmstepd.scope/job_7")
-    node.group("system.slice/b_slurmstepd.scope/job_8")
-    assert set(found(node).jobs) == {"7", "8"}
-
-
 def test_what_is_looked_at_is_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """What may have been missed is noted."""
     node.group(f"{SCOPE}/job_7")

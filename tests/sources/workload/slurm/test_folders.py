@@ -44,7 +44,7 @@ def said(folder: Folder | None) -> list[tuple[DeviceName, str, str]]:
 
 def test_a_mapping_folder(tmp_path: Path) -> None:
     """A file for each GPU or GPU instance, a job on each line, an empty file for a free GPU."""
-    path = written(tmp_path, n0="7\n", n1="7\n8\n\n", n2="", n3="  \n", n4_2="9")
+    path = written(tmp_path, n0="7\n", n1="7\n8\n7\n\n", n2="", n3="  \n", n4_2="9")
     assert said(read_job_map(path)) == [
         (DeviceName(index=0), "7", ""),
         (DeviceName(index=1), "7", ""),
@@ -75,17 +75,6 @@ def test_numbers_are_those_of_device_files_if_so_configured(tmp_path: Path) -> N
 def test_job_0_is_nobody(read: Callable[[str], Folder | None], text: str, tmp_path: Path) -> None:
     """Some prologs write it where a GPU is free, and keep a file for each."""
     assert said(read(written(tmp_path, n0=text, n1="7\n"))) == [(DeviceName(index=1), "7", "")]
-
-
-def test_a_mapping_folder_with_a_mig_instance_by_uuid(tmp_path: Path) -> None:
-    """As Slinky's prolog names it: with what Slurm put into CUDA_VISIBLE_DEVICES."""
-    (tmp_path / MIG).write_text("7")
-    assert said(read_job_map(str(tmp_path))) == [(DeviceName(mig_uuid=MIG), "7", "")]
-
-
-def test_a_job_twice_in_a_file_is_once(tmp_path: Path) -> None:
-    """A prolog that appends may have run twice, as for a job that was requeued."""
-    assert len(said(read_job_map(written(tmp_path, n0="7\n7\n")))) == 1
 
 
 def test_a_gpustat_folder(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def reads_fma(activity: Activity) -> bool:
 
 
 def reads_every_unit(activity: Activity, *, tensor_cores: bool) -> bool:
-    """Return whether every unit of the saturation is read; of int it is not asked."""
+    """Return whether every unit of the saturation is read; int is optional."""
     return (
         (tensor_activity(activity) is not None or not tensor_cores)
         and activity.fp64 is not None

@@ -3,7 +3,7 @@
 
 A process belongs to the workload that its control group names; what sources know of that name
 completes it. A pod that no source names is the one pod that has every share its processes are on.
-Nothing that is said of a workload comes and goes with its processes while it has the share.
+While a workload has the share, its labels do not come and go with its processes.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ def with_running(
     pods: Mapping[str, Pods],
     shares: Iterable[OnShare],
 ) -> WorkloadReport:
-    """Return what a source says, with what this returned before of pods that still run.
+    """Return the report of a source, completed by the last one of pods that still run.
 
     A kubelet that has just started answers before it knows its pods. Where it lists no device at
     all, and a pod that had one runs, it does not say either which others are free. `pods` is what
-    `pods_of` said before.
+    `pods_of` returned before.
     """
     members = [each.membership for share in shares for each in share.processes or ()]
     running = {member.pod_uid for member in members if member is not None}
@@ -165,7 +165,7 @@ def _jobs(
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> tuple[dict[ShareKey, tuple[Workload, ...]], set[ShareKey]]:
-    """Return to whom each share is given, and those of which it is not known whether they are.
+    """Return the workloads that each share is allocated to, and the shares of which that is unclear.
 
     A GPU that is divided is given with all its instances.
     """

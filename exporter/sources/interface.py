@@ -70,7 +70,7 @@ class NodeCounters(Protocol):
 
     @property
     def state(self) -> CounterState | None:
-        """How it is doing; None while it is not in use: neither asked for nor there."""
+        """Its state; None while it is neither configured nor there."""
 
 
 @runtime_checkable
@@ -172,10 +172,10 @@ class NodeWorkloads(Protocol):
         """How it is doing; None while it is not in use."""
 
     def start(self) -> None:
-        """Begin to ask, in a thread of its own."""
+        """Start polling, in a thread of its own."""
 
     def stop(self) -> None:
-        """Ask no more; a question that hangs is not waited for."""
+        """Stop polling; do not wait for a call that hangs."""
 
 
 CONTAINER_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activities that arrive in their own time, held until the fleet asks for them.
+"""Buffers activities that arrive at their own times until the next round of the fleet.
 
 A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
-nor end with those of the fleet. Each stands until the next one, for as long as it is the mean of:
-what a round gets is the mean of what stood since the round before. Totals are thereby exact and lag
-by one interval of the source. What has stood for longer than what it is the mean of, or than
-LONGEST_AGE_SECONDS, and what stood for a part of the round only, is shown and not integrable.
+nor end with those of the fleet. Each is valid until the next one, for as long as it is the mean of;
+a round gets the mean over the time since the round before. Totals are thereby exact and lag by one
+interval of the source. What is valid for longer than it is the mean of, or than LONGEST_AGE_SECONDS,
+or for a part of the round only, is shown and not integrable.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MOST_HELD = 4096
 
 
 class Standing(NamedTuple):
-    """An activity that stands from one monotonic time until another, or until the next one."""
+    """An activity and the monotonic times between which it is valid."""
 
     activity: Activity
     """Its bytes are those of its own `seconds`, its age is that at its arrival."""
     since: float
     until: float
     mean_until: float
-    """From then on it stands for more time than it is the mean of."""
+    """From then on it is valid for more time than it is the mean of."""
 
 
 class Piece(NamedTuple):
@@ -95,7 +95,7 @@ class Held:
             self._standing[-1] = last._replace(until=max(min(last.until, now), last.since))
 
     def is_fresh(self, now: float) -> bool:
-        """Return whether an activity stands now."""
+        """Return whether an activity is valid now."""
         with self._lock:
             return bool(self._standing) and self._standing[-1].until > now
 
@@ -167,23 +167,23 @@ def _sum(values: list[float], pieces: list[Piece]) -> float:
 
 
 class Demand:
-    """Which GPUs are asked for: those that no preferred source measures.
+    """Which GPUs are wanted: those that no preferred source measures.
 
-    The workers ask, and the thread that reads for all of them looks.
+    Workers request their GPU each round; the thread that reads all GPUs reads the wanted ones.
     """
 
     def __init__(self, interval_seconds: float) -> None:
-        """Take the interval between two rounds: a GPU that skips one is still asked for."""
+        """Take the interval between two rounds: a GPU that skips one is still wanted."""
         self._longest_seconds = stale_after_seconds(interval_seconds)
         self._asked: dict[str, float] = {}
 
     def ask(self, gpu: OpenedGpu) -> None:
-        """Note that this GPU is asked for in the present round, unless it is measured better."""
+        """Request this GPU in the present round, unless it is measured better."""
         if not gpu.better():
             self._asked[gpu.device.uuid] = gpu.journal.now
 
     def wanted(self, now: float) -> frozenset[str]:
-        """Return the UUIDs of the GPUs that are asked for."""
+        """Return the UUIDs of the GPUs that are wanted."""
         return frozenset(
             uuid for uuid, at in list(self._asked.items()) if now - at <= self._longest_seconds
         )
@@ -208,12 +208,12 @@ class HeldSource:
         self._read_at: float | None = None
 
     def measures(self, gpu_instance: int | None) -> bool:
-        """Return whether an activity of this share stands now."""
+        """Return whether an activity of this share is valid now."""
         held = self._held(gpu_instance)
         return held is not None and held.is_fresh(self._gpu.journal.now)
 
     def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
-        """Return what stood since the last read, by share."""
+        """Return the mean since the last read, by share."""
         self._note(self._gpu)
         found: dict[int | None, Activity] = {}
         before, self._read_at = self._read_at, monotonic_seconds
@@ -230,4 +230,4 @@ class HeldSource:
         return found
 
     def close(self) -> None:
-        """Nothing is held for one GPU alone."""
+        """Do nothing: the buffers belong to the node's source."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a scheduler, runtime or job every few seconds, in a thread, and keeps its last word."""
+"""Polls a scheduler, runtime or job every few seconds in a thread, and keeps its last report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exporter.model.snapshot import SourceState
 
 INTERVAL_SECONDS = 10.0
 MOST_BACKED_OFF = 4
-"""The longest wait for one that is asked too often, in intervals."""
+"""The longest back-off, in intervals."""
 _MOST_WHY = 300
 """Characters of a reason."""
 
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """It is there but could not be read; says why in one line."""
+    """The source exists but could not be read; says why in one line."""
 
 
 class Busy(Unreadable):
-    """It wants to be asked less often."""
+    """The source limits the rate of requests."""
 
 
 class PolledSource(Generic[Report]):
-    """One source that is asked.
+    """One source that is polled.
 
-    `read` returns what is known now, None where this node has nobody to ask, and raises Unreadable.
-    It may take seconds, and is never asked twice at once; whatever else it raises is a fault that
-    is logged and costs this round only. That nobody is there any more is a fault, too, and the last
-    word stays, unless the source `comes_and_goes`.
+    `read` returns a report, None where this node has no such source, and raises Unreadable. It may
+    take seconds and is never called concurrently; any other exception is logged and costs this
+    round only. A source that disappears is a fault, and its last report is kept, unless the source
+    `comes_and_goes`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PolledSource(Generic[Report]):
         self._lock = threading.Lock()
         self._report: Report | None = None
         self._read_at = 0.0
-        """Monotonic time of the last good word."""
+        """Monotonic time of the last report."""
         self._seconds: float | None = None
         self._failures = 0
         self._problem: str | None = None
@@ -64,25 +64,25 @@ class PolledSource(Generic[Report]):
         self._there = comes_and_goes
         """Whether it ever was."""
         self._backed_off = 1
-        """Intervals until the next question."""
+        """Intervals until the next poll."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; a question that hangs is not waited for."""
+        """Stop polling; do not wait for a call that hangs."""
         self._stopped.set()
 
     def report(self) -> Report | None:
-        """Return what was known last, the same object until it changes; None if nothing was."""
+        """Return the last report, the same object until it changes; None if there was none."""
         return self._report
 
     @property
     def state(self) -> SourceState | None:
-        """How it is doing; None while it is not there and never was."""
+        """Its state; None if it was never there."""
         with self._lock:
             if not self._there:
                 return None
@@ -97,12 +97,12 @@ class PolledSource(Generic[Report]):
 
     @property
     def wait_seconds(self) -> float:
-        """Return how long to wait before the next question."""
+        """Return how long to wait before the next poll."""
         with self._lock:
             return self._interval_seconds * self._backed_off
 
     def read_once(self) -> None:
-        """Ask once; keep the answer, or why there is none."""
+        """Poll once; keep the report, or why there is none."""
         started = self._clock.monotonic()
         problem: str | None = None
         report: Report | None = None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NCCL says of its ranks, through the port of its RAS."""
+"""The state of NCCL's ranks, from its RAS (reliability, availability, serviceability) port."""

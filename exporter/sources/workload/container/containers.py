@@ -23,8 +23,8 @@ from exporter.sources.workload.container.engine import names
 LOOK_SECONDS = 1.0
 """Between two looks at which containers are on GPUs, which costs next to nothing."""
 AGAIN_SECONDS = 300.0
-"""After this time the same containers are asked for once more: they may have been renamed. Each
-question may start an engine that systemd starts on demand, as it does Podman's."""
+"""After this time the names are fetched again: containers may have been renamed. Each request may
+start an engine that systemd starts on demand, as it does Podman's."""
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
 
 
 class ContainerSource(PolledSource[WorkloadReport]):
-    """Asks only when a container is on a GPU whose name was not asked for yet, or long ago.
+    """Fetches names only for containers on GPUs that are new, or whose names are old.
 
     A socket of the default list that is not there or may not be opened is no fault: then ids do
     without names. Any other socket is expected to answer, and is tried at once.
@@ -53,18 +53,18 @@ class ContainerSource(PolledSource[WorkloadReport]):
         self._wanted = wanted
         self._on_gpus: frozenset[str] = frozenset()
         self._asked: frozenset[str] = frozenset()
-        """Whom the last question was about."""
+        """The containers of the last request."""
         self._answered = False
-        """Whether all that were expected to answer it did, and anybody at all."""
+        """Whether every expected engine answered it, and at least one."""
         self._asked_at = -math.inf
         self._names: dict[str, Mapping[str, Workload]] = {}
-        """By socket: its last word."""
+        """By socket: its last answer."""
         self._known: WorkloadReport | None = None
         self._refused: set[str] = set()
         """The sockets whose permission was logged."""
 
     def read_once(self) -> None:
-        """Ask once, if there is anything to ask."""
+        """Poll once, if any name is missing or old."""
         self._on_gpus = self._wanted()
         if self._is_due():
             super().read_once()
@@ -78,7 +78,7 @@ class ContainerSource(PolledSource[WorkloadReport]):
         return bool(self._on_gpus or self._expected) and age_seconds >= INTERVAL_SECONDS
 
     def _ask(self) -> WorkloadReport | None:
-        """Return all that is known; None where nobody can be asked."""
+        """Return all names that are known; None where no engine answers."""
         ids, problems, answered = self._on_gpus, [], False
         self._asked, self._asked_at = ids, self._clock.monotonic()
         for path in self._sockets:
@@ -117,7 +117,7 @@ class ContainerSource(PolledSource[WorkloadReport]):
 
     @property
     def state(self) -> SourceState | None:
-        """How it is doing; None while it is not in use: no container is on a GPU."""
+        """Its state; None while no container is on a GPU."""
         state = super().state
         wrong = state is not None and not state.up
         return state if self._on_gpus or (wrong and self._expected) else None

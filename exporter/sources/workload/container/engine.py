@@ -19,7 +19,7 @@ TOTAL_SECONDS = 3.0
 MOST_BYTES = 4_000_000
 """Of an answer; that of one container has one to three kilobytes."""
 MOST_CONTAINERS = 256
-"""The most that are asked for at once, so that the question stays short."""
+"""The most in one request, so that its line stays short."""
 NOBODY = "0" * 64
 """A filter without any id would list all containers."""
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kubelet says: which pods have which devices, over its Unix sockets."""
+"""Which pods have which devices, from the kubelet over its Unix sockets."""

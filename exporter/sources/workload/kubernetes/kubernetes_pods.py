@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source kubernetes: asks the kubelet who has which GPU, and what is known of the pods."""
+"""The source kubernetes: lists devices and pods of the kubelet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Kubelet:
-    """Asks the two APIs of the kubelet. The one of pods completes the other, and may fail alone."""
+    """The two APIs of the kubelet. That of pods completes that of devices, and may fail alone."""
 
     def __init__(self, options: WorkloadOptions, environment: Mapping[str, str]) -> None:
         self._options = options
@@ -56,10 +56,10 @@ class Kubelet:
         self._unknown: tuple[str, ...] = ()
 
     def read(self) -> WorkloadReport | None:
-        """Return what the kubelet says; None where there is none.
+        """Return what the kubelet reports; None where there is none.
 
         Raises:
-            Unreadable: it does not say.
+            Unreadable: it does not answer, or not understandably.
         """
         if not _is_there(self._options.kubernetes_socket):
             return None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Slurm says: prolog files of what it gave away, and control groups of who runs."""
+"""Slurm's jobs: prolog files of allocated GPUs, and control groups of running jobs."""

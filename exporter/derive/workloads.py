@@ -165,7 +165,7 @@ def _jobs(
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> tuple[dict[ShareKey, tuple[Workload, ...]], set[ShareKey]]:
-    """Return the workloads that each share is allocated to, and the shares of which that is unclear.
+    """Return the workloads that each share is allocated to, and the shares where that is unclear.
 
     A GPU that is divided is given with all its instances.
     """

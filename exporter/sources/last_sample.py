@@ -4,8 +4,8 @@
 A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
 nor end with those of the fleet. Each is valid until the next one, for as long as it is the mean of;
 a round gets the mean over the time since the round before. Totals are thereby exact and lag by one
-interval of the source. What is valid for longer than it is the mean of, or than LONGEST_AGE_SECONDS,
-or for a part of the round only, is shown and not integrable.
+interval of the source. What is valid for longer than it is the mean of, or than
+LONGEST_AGE_SECONDS, or for a part of the round only, is shown and not integrable.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ from exporter.sources.interface import OpenedGpu
 LEAST_COVERED_RATIO = 0.9
 """A round of which less is covered was not measured as a whole."""
 MOST_HELD = 4096
-"""Activities of one share that nobody takes; the oldest are dropped."""
+"""Of one share; the oldest are dropped."""
 
 
-class Standing(NamedTuple):
+class Sample(NamedTuple):
     """An activity and the monotonic times between which it is valid."""
 
     activity: Activity
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The part of a round in which one activity stood."""
+    """The part of a round in which one activity was valid."""
 
     activity: Activity
     seconds: float
@@ -50,15 +50,14 @@ class Piece(NamedTuple):
 
 
 class Held:
-    """What arrives of one share of a GPU; one thread puts, another takes."""
+    """The buffer of one share of a GPU; one thread puts, another takes."""
 
     def __init__(self, look_seconds: float = 0.0) -> None:
-        """Take how late what is new may arrive, where it has to be looked for: so long after it was
-        made its time begins, whenever it arrived, and it may stand for so much longer before it
-        ages."""
+        """`look_seconds` is how late an activity may arrive where the source is polled: it is valid
+        from so long after it was made, whenever it arrived, and ages so much later."""
         self._lock = threading.Lock()
         self._look_seconds = look_seconds
-        self._standing: deque[Standing] = deque(maxlen=MOST_HELD)
+        self._samples: deque[Sample] = deque(maxlen=MOST_HELD)
         self._taken_until: float | None = None
 
     def put(
@@ -70,34 +69,33 @@ class Held:
         mean_seconds: float = math.inf,
         made_at: float | None = None,
     ) -> None:
-        """Let `activity` stand for `longest_seconds` unless another one comes.
+        """Add `activity`, valid for `longest_seconds` unless another one comes.
 
-        It is the mean of at most `mean_seconds`. Where it is known when it was made, it follows the
-        one before it as long after that one as it was made; else, or after nothing, it stands from
-        now on.
+        It is the mean of at most `mean_seconds`. It is valid from now on; with `made_at`, and while
+        another one is valid, as long after that one as it was made after it.
         """
         with self._lock:
             due = now if made_at is None else made_at + self._look_seconds
-            stands = bool(self._standing) and self._standing[-1].until > now
-            since = max(due, now) if stands else now
+            valid = bool(self._samples) and self._samples[-1].until > now
+            since = max(due, now) if valid else now
             self._end(since)
             ends = since + longest_seconds, min(due, since) + mean_seconds
-            self._standing.append(Standing(activity, since, *ends))
+            self._samples.append(Sample(activity, since, *ends))
 
     def end(self, now: float) -> None:
-        """Let nothing stand from now on."""
+        """End the validity of the last activity."""
         with self._lock:
             self._end(now)
 
     def _end(self, now: float) -> None:
-        if self._standing:
-            last = self._standing[-1]
-            self._standing[-1] = last._replace(until=max(min(last.until, now), last.since))
+        if self._samples:
+            last = self._samples[-1]
+            self._samples[-1] = last._replace(until=max(min(last.until, now), last.since))
 
     def is_fresh(self, now: float) -> bool:
         """Return whether an activity is valid now."""
         with self._lock:
-            return bool(self._standing) and self._standing[-1].until > now
+            return bool(self._samples) and self._samples[-1].until > now
 
     def restart(self, now: float) -> None:
         """Let the next `take` begin now."""
@@ -105,20 +103,18 @@ class Held:
             self._taken_until = now
 
     def take(self, now: float) -> Activity | None:
-        """Return the mean of what stood since the last call; None if nothing did, and on the first
-        call.
-        """
+        """Return the mean since the last call; None if nothing was valid, and on the first call."""
         with self._lock:
             since, self._taken_until = self._taken_until, now
             if since is None or now <= since:
                 return None
             pieces = [
-                self._piece(standing, since, now)
-                for standing in self._standing
-                if min(standing.until, now) > max(standing.since, since)
+                self._piece(sample, since, now)
+                for sample in self._samples
+                if min(sample.until, now) > max(sample.since, since)
             ]
-            while len(self._standing) > 1 and self._standing[0].until <= now:
-                self._standing.popleft()
+            while len(self._samples) > 1 and self._samples[0].until <= now:
+                self._samples.popleft()
         seconds = sum(piece.seconds for piece in pieces)
         if not pieces:
             return None
@@ -127,8 +123,8 @@ class Held:
             return replace(found, unseen_seconds=now - since - seconds)
         return found
 
-    def _piece(self, standing: Standing, since: float, now: float) -> Piece:
-        activity, arrived, ends, mean_until = standing
+    def _piece(self, sample: Sample, since: float, now: float) -> Piece:
+        activity, arrived, ends, mean_until = sample
         until = min(ends, now)
         since = max(arrived, since)
         age = (activity.age_seconds or 0.0) + max(until - arrived - self._look_seconds, 0.0)

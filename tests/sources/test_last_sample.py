@@ -67,31 +67,6 @@ def test_what_one_activity_lacks_is_not_known_of_the_round() -> None:
     assert found.tensor is None
 
 
-def test_one_that_is_replaced_at_once_leaves_no_trace() -> None:
-    """It stood for no time."""
-    held = Held()
-    held.restart(0.0)
-    held.put(dcgm(0.9), 0.0, FOREVER)
-    held.put(dcgm(0.2, tensor=0.1), 0.0, FOREVER)
-
-    found = held.take(1.0)
-
-    assert found is not None
-    assert (found.engine, found.tensor) == (0.2, 0.1)
-
-
-def test_bytes_of_no_time_are_no_rate() -> None:
-    """Whatever the source says."""
-    held = Held()
-    held.restart(0.0)
-    held.put(dcgm(seconds=0.0, nvlink_receive_bytes=5.0), 0.0, FOREVER)
-
-    found = held.take(1.0)
-
-    assert found is not None
-    assert (found.engine, found.nvlink_receive_bytes) == (0.5, None)
-
-
 def test_a_round_that_is_mostly_covered_is_measured() -> None:
     """Its length is what was covered; what is known of less is shown, and adds to no total."""
     held = Held()
@@ -148,17 +123,6 @@ def test_an_activity_stands_no_longer_than_it_may() -> None:
     assert not held.is_fresh(5.0)
 
 
-def test_an_activity_grows_old() -> None:
-    """It is shown further on, and is no part of a total."""
-    held = Held()
-    held.restart(0.0)
-    held.put(dcgm(age_seconds=1.0), 0.0, FOREVER)
-
-    ages = [held.take(float(now)) for now in range(1, 7)]
-
-    assert [found.integrable for found in ages if found] == [True] * 4 + [False] * 2
-
-
 def test_what_nobody_takes_does_not_pile_up() -> None:
     """The oldest is dropped."""
     held = Held()
@@ -166,9 +130,9 @@ def test_what_nobody_takes_does_not_pile_up() -> None:
     for now in range(MOST_HELD + 10):
         held.put(dcgm(), float(now), FOREVER)
 
-    assert len(held._standing) == MOST_HELD
+    assert len(held._samples) == MOST_HELD
     assert held.take(MOST_HELD + 10.0) is not None
-    assert len(held._standing) == 1
+    assert len(held._samples) == 1
 
 
 @given(

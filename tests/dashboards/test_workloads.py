@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.owners import TEAM, Naming, whose
+from dashboards.owners import TEAM, whose
 from tests.dashboards.models import NAMES, targets
 from tests.dashboards.test_sums import asked, substituted
 from tests.rules.cases import GPU, NODE, counter, gauge, given, held, observed, pod, workload
-from tests.rules.promtool import MINUTE, Expected, Labels, Series, check, piecewise, selector
+from tests.rules.promtool import (
+    MINUTE,
+    Expected,
+    Labels,
+    Series,
+    Test,
+    check,
+    check_all,
+    piecewise,
+    selector,
+)
 from tests.rules.test_workloads import HEX, NAMED, SEVERAL
 
 AT = 20 * MINUTE
@@ -21,44 +31,34 @@ THIRD: Labels = {**GPU, "gpu": "2", "uuid": "GPU-c"}
 PART: Labels = {**THIRD, "gpu_instance": "3"}
 
 
-def names(folder: Path, series: Sequence[Series], owner: str, naming: Naming | None = None) -> None:
-    query = whose() if naming is None else whose(naming)
+def named(about: str, series: Sequence[Series], owner: str, query: str) -> Test:
     labels = {"job": NODE["job"], "instance": NODE["instance"], "uuid": "GPU-a", "owner": owner}
     row = (selector("", dict(sorted(labels.items()))), 1.0)
-    check(folder, [], series, [Expected(substituted(query), AT, [row])])
+    return Test(about, series, [Expected(substituted(query), AT, [row])])
 
 
-@pytest.mark.parametrize(("scheduler", "said", "owner"), NAMED)
-def test_an_owner_is_called_as_in_the_rules(
-    scheduler: str, said: Labels, owner: str, tmp_path: Path
-) -> None:
-    """An alert and the page that it leads to name one pod alike."""
-    names(tmp_path, [workload(scheduler, **said)], owner)
+def test_an_owner_is_called_as_in_the_rules(tmp_path: Path) -> None:
+    """An alert and the page that it leads to name one pod alike, and several workloads."""
+    tests = [
+        named(str(said), [workload(scheduler, **said)], owner, whose())
+        for scheduler, said, owner in NAMED
+    ]
+    tests += [named(about, series, owner, whose()) for about, (series, owner) in SEVERAL.items()]
+    check_all(tmp_path, [], tests)
 
 
-@pytest.mark.parametrize(("series", "owner"), SEVERAL.values(), ids=SEVERAL)
-def test_several_workloads_are_called_as_in_the_rules(
-    series: Sequence[Series], owner: str, tmp_path: Path
-) -> None:
-    """One name for each GPU."""
-    names(tmp_path, series, owner)
-
-
-@pytest.mark.parametrize(
-    ("series", "team"),
-    [
-        ([pod("a/p"), pod("a/q")], "a"),
-        ([pod("a/p"), pod("b/q")], "2 teams"),
-        ([workload("slurm", job="1", user="ada"), workload("slurm", job="2", user="ada")], "ada"),
-        ([workload("slurm", job="4711")], "job 4711"),
-        ([workload("container", id=HEX)], HEX[:12]),
-    ],
+TEAMS: Sequence[tuple[Sequence[Series], str]] = (
+    ([pod("a/p"), pod("a/q")], "a"),
+    ([pod("a/p"), pod("b/q")], "2 teams"),
+    ([workload("slurm", job="1", user="ada"), workload("slurm", job="2", user="ada")], "ada"),
+    ([workload("slurm", job="4711")], "job 4711"),
+    ([workload("container", id=HEX)], HEX[:12]),
 )
-def test_a_team_is_a_namespace_or_a_user(
-    series: Sequence[Series], team: str, tmp_path: Path
-) -> None:
+
+
+def test_a_team_is_a_namespace_or_a_user(tmp_path: Path) -> None:
     """Where there is neither, the workload itself."""
-    names(tmp_path, series, team, TEAM)
+    check_all(tmp_path, [], [named(team, series, team, whose(TEAM)) for series, team in TEAMS])
 
 
 def _node() -> list[Series]:

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.rules.cases import (
     BY_UUID,
     CASES,
@@ -32,8 +30,10 @@ from tests.rules.promtool import (
     Interruption,
     Labels,
     Series,
+    Test,
     Value,
     check,
+    check_all,
     piecewise,
     selector,
     value,
@@ -75,14 +75,6 @@ NAMED: Sequence[tuple[str, Labels, str]] = (
 """What is known of a workload, and what it is called."""
 
 
-@pytest.mark.parametrize(("scheduler", "said", "owner"), NAMED)
-def test_an_owner_has_the_name_that_people_use(
-    scheduler: str, said: Labels, owner: str, tmp_path: Path
-) -> None:
-    """Of what is not known nothing is made up: the beginning of an id stands for its name."""
-    owners(tmp_path, [workload(scheduler, **said)], owner)
-
-
 SEVERAL: Mapping[str, tuple[Sequence[Series], str]] = {
     "two containers of one pod": (
         [
@@ -112,12 +104,17 @@ SEVERAL: Mapping[str, tuple[Sequence[Series], str]] = {
 }
 
 
-@pytest.mark.parametrize(("series", "owner"), SEVERAL.values(), ids=SEVERAL)
-def test_several_workloads_have_one_name(
-    series: Sequence[Series], owner: str, tmp_path: Path
-) -> None:
-    """At most one for each GPU, so that no join finds two."""
-    owners(tmp_path, series, owner)
+def test_an_owner_has_the_name_that_people_use(tmp_path: Path) -> None:
+    """The beginning of an id stands for a name that is not known; several have one name, so that no
+    join finds two."""
+    named: list[tuple[str, Sequence[Series], str]]
+    named = [(str(said), [workload(scheduler, **said)], owner) for scheduler, said, owner in NAMED]
+    named += [(about, series, owner) for about, (series, owner) in SEVERAL.items()]
+    tests = [
+        Test(about, series, [value(OWNER, AT, ({**SHARE, "owner": owner}, 1.0))])
+        for about, series, owner in named
+    ]
+    check_all(tmp_path, [OWNER], tests)
 
 
 def test_each_instance_has_an_owner_of_its_own(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).resolve().parent
 WAITING = ("abuse", "benchmarks", "cli", "dashboards", "deploy", "e2e", "soak")
 """Folders whose tests mostly wait for processes that they started."""
 WORKERS_PER_CORE = 3
@@ -81,6 +81,12 @@ def run(words: Sequence[str], *, workers: int, dist: str) -> tuple[int, dict[str
         return code, json.loads(tally.read_text("utf-8")) if tally.exists() else {}
 
 
+def is_test(word: str) -> bool:
+    """Return whether a word is a path below tests/, with or without ``::test_name``."""
+    path = Path(word.partition("::")[0]).resolve()
+    return path.is_relative_to(TESTS) and path.exists()
+
+
 def main(argv: Sequence[str]) -> int:
     """Run both parts, the second also if tests of the first fail."""
     parser = argparse.ArgumentParser(prog="tests.run", allow_abbrev=False, description=__doc__)
@@ -90,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     # Daemons in processes of their own are not measured: coverage of the second part is none.
     coverage = ["--cov", "--cov-report=term"] if options.cov else []
     total, started = Total(), time.monotonic()
-    if any(Path(word.partition("::")[0]).exists() for word in words if not word.startswith("-")):
+    if any(is_test(word) for word in words):
         total.add(*run([*coverage, *words], workers=cores, dist="worksteal"))
     else:
         waiting = [f"tests/{name}" for name in WAITING]

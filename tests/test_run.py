@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import INTERRUPTED, NOTHING_COLLECTED, Total
+from tests.run import INTERRUPTED, NOTHING_COLLECTED, Total, is_test
 
 ROOT = Path(__file__).parents[1]
 MODULE = """\
@@ -80,3 +80,18 @@ def test_the_last_lines_are_of_both_runs() -> None:
 def test_the_exit_code_is_of_both_runs(codes: list[int], expected: int) -> None:
     """Words such as `-k` may leave nothing in one of them."""
     assert Total(codes=codes).code == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("tests/test_run.py::test_it", True),
+        ("tests/e2e", True),
+        ("docs", False),
+        ("not e2e", False),
+        ("--lf", False),
+    ],
+)
+def test_only_paths_of_tests_replace_the_two_runs(word: str, expected: bool) -> None:
+    """A word for `-k` may be the name of a folder."""
+    assert is_test(word) == expected

@@ -28,7 +28,10 @@ class StartDaemon(Protocol):
     ) -> Daemon: ...
 
 
-SLOWEST = ("test_prometheus", "test_bounds")
+SLOWEST = {
+    *("test_page", "test_containers", "test_gpu_faults", "test_web_config", "test_driver_faults"),
+    *("test_prometheus", "test_bounds"),
+}
 
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]

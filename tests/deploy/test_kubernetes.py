@@ -232,16 +232,6 @@ def test_overlays_are_what_the_chart_renders(
     assert _ordered(render(tmp_path, [overlay])) == _ordered(helm.objects(values))
 
 
-def test_leaves_where_drivers_and_instances_are_changed() -> None:
-    """Else the manager waits for it in vain, and the driver's module stays busy."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    label = "nvidia.com/gpu.deploy.client"
-    assert _pod(_objects())["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"] == [
-        {"matchExpressions": [{"key": label, "operator": "In", "values": ["true"]}]},
-        {"matchExpressions": [{"key": label, "operator": "DoesNotExist"}]},
-    ]
-
-
 def test_the_manifest_says_how_managers_come_to_wait() -> None:
     """By a label that not every cluster has: so it is named where it belongs."""
     text = (FOLDER / "base" / "daemonset.yml").read_text()

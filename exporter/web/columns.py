@@ -18,33 +18,11 @@ from exporter.web.wording.facts import Range
 
 _BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
 _SHARE_COLUMNS = (
-    "utilization",
-    "saturation_lower",
-    "saturation_upper",
-    "sm",
-    "dram",
-    "engine",
-    "tensor",
-    "fp64",
-    "fp32",
-    "fp16",
-    "int",
-    "idle",
-    "narrow",
-    "unsaturated",
-    "clock",
-    "saturated",
-    "memory",
-    "pcie_rx",
-    "pcie_tx",
-    "nvlink_rx",
-    "nvlink_tx",
-    "stall",
-    "stall_lower",
-    "stall_upper",
-    "wait",
-    "flops",
-    "bytes",
+    *("utilization", "saturation_lower", "saturation_upper"),
+    *("sm", "dram", "engine", "tensor", "fp64", "fp32", "fp16", "int"),
+    *("idle", "narrow", "unsaturated", "clock", "saturated"),
+    *("memory", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"),
+    *("stall", "stall_lower", "stall_upper", "wait", "flops", "bytes"),
 )
 COLUMNS = _BOARD_COLUMNS + _SHARE_COLUMNS
 """Units as in the snapshot: ratios, watts, hertz, degrees Celsius, bytes, bytes/s, FLOP/s.

@@ -22,8 +22,16 @@ from exporter.web.wording.facts import (
 )
 from exporter.web.wording.measuring import relevant, uncounted
 from exporter.web.wording.numbers import LONG, cut, profile_name
-from exporter.web.wording.recorded import down_reason
+from exporter.web.wording.recorded import down_reason, notice
 from exporter.web.wording.whose import display_names, words_of, workload_words
+
+
+def notice_of(snapshot: Snapshot) -> str | None:
+    """Return that the data is recorded or simulated, as the page's banner says it."""
+    return notice(
+        {(gpu.device.source, gpu.device.driver_version) for gpu in snapshot.gpus},
+        snapshot.problem,
+    )
 
 
 class Line(NamedTuple):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -14,36 +13,13 @@ from starlette.types import Receive, Scope, Send
 from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import Format, negotiate
 from exporter.exposition.pages import Pages
-from exporter.web.responses import refuse_plainly, respond
+from exporter.web.responses import accepts_gzip, refuse_plainly, respond
 from exporter.web.server.counts import uncounted
 from exporter.web.threads import Threads
 
 PARALLEL_SCRAPES = 40
-LONGEST_KEPT = 1024
-"""Characters of a header whose meaning is kept for the next request."""
 RENDERERS = 2
 """Threads; those of the API's answers are others, so that a scrape does not wait for them."""
-
-
-def accepts_gzip(accept_encoding: str) -> bool:
-    """Return whether an Accept-Encoding header names gzip with a weight above 0."""
-    if len(accept_encoding) > LONGEST_KEPT:
-        return _names_gzip(accept_encoding)
-    return _kept_names_gzip(accept_encoding)
-
-
-def _names_gzip(accept_encoding: str) -> bool:
-    for entry in accept_encoding.lower().split(","):
-        coding, *parameters = (part.strip() for part in entry.split(";"))
-        if coding in ("gzip", "x-gzip"):
-            return not any(
-                name.strip() == "q" and not weight.strip().strip("0.")
-                for name, _, weight in (parameter.partition("=") for parameter in parameters)
-            )
-    return False
-
-
-_kept_names_gzip = lru_cache(maxsize=64)(_names_gzip)
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of what sits in a request's way, and of what need not pay for a framework's response."""
+"""Answers that need no framework, and compressed ones.
+
+Not a middleware, which would hold back the event stream and take time at each scrape.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gzip
+from collections.abc import Iterable, Mapping
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope, Send
 
 Header = tuple[bytes, bytes]
@@ -26,3 +32,30 @@ async def refuse_plainly(
     """Send why there is no answer, in a line."""
     kind = (b"content-type", b"text/plain; charset=utf-8")
     await respond(scope, send, status, f"{reason}\n".encode(), [kind, *headers])
+
+
+LEVEL = 6
+"""Some milliseconds at most; a fifth fewer bytes than at 1, and next to no more than at 9."""
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Return whether an Accept-Encoding header names gzip with a weight above 0."""
+    for entry in accept_encoding.lower().split(","):
+        coding, *parameters = (part.strip() for part in entry.split(";"))
+        if coding in ("gzip", "x-gzip"):
+            return not any(
+                name.strip() == "q" and not weight.strip().strip("0.")
+                for name, _, weight in (parameter.partition("=") for parameter in parameters)
+            )
+    return False
+
+
+def answer(
+    request: Request, body: bytes, content_type: str, headers: Mapping[str, str]
+) -> Response:
+    """Return `body` as an answer of this type, compressed where the request accepts that."""
+    sent = {**headers, "Vary": "Accept-Encoding", "Content-Type": content_type}
+    if accepts_gzip(request.headers.get("accept-encoding", "")):
+        body = gzip.compress(body, LEVEL, mtime=0)
+        sent["Content-Encoding"] = "gzip"
+    return Response(body, headers=sent)

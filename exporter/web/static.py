@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.web.metrics import accepts_gzip
+from exporter.web.responses import accepts_gzip
 
 FOLDER = Path(__file__).parent / "static"
 CONTENT_TYPES = {

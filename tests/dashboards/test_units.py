@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dashboards import promql
 from dashboards.roofline_chart import INTENSITY
-from exporter.cli.status.view import view
+from exporter.cli.status.render import view
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions

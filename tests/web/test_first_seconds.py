@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.cli.status.view import View, view
+from exporter.cli.status.render import View, view
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs

@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from exporter.exposition.formats import Format
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.web.metrics import MetricsEndpoint, Scrapes, accepts_gzip
+from exporter.web.metrics import MetricsEndpoint, Scrapes
+from exporter.web.responses import accepts_gzip
 from tests import snapshots
 from tests.web.conftest import Daemon
 

@@ -14,8 +14,7 @@ from exporter.cli import config
 from exporter.cli.command import Invocation
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.status.readers import Answered, Reader, ask_daemon, local_reader
-from exporter.cli.status.render import rendered
-from exporter.cli.status.view import view
+from exporter.cli.status.render import rendered, view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
 from exporter.errors import ConfigError, SourceError

@@ -3,18 +3,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from exporter.cli.status.view import View
 from exporter.cli.terminal.screen import Screen, cells, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.model.reading import share_name
+from exporter.model.snapshot import Snapshot
+from exporter.web.facts import lines_of
 from exporter.web.wording import short
 from exporter.web.wording.facts import Facts
+from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import model_name
+from exporter.web.wording.phrases import critical, explained, title, unusual_window
+from exporter.web.wording.recorded import notice, recording_ended
 from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
 from exporter.web.wording.state import UNUSED, is_near_its_roof, stall_level, state, tone
+from exporter.web.wording.summary import totals
+from exporter.web.wording.whose import unread_words
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is shown."""
+
+    gpus: tuple[Facts, ...]
+    """A line for each GPU and each MIG instance."""
+    title: str
+    window: str | None
+    """Which seconds its means are of, where these are not the usual ones."""
+    driver: str | None
+    notices: tuple[str, ...]
+    measure: tuple[str, ...] = ()
+    """Which GPUs could be measured better, and how."""
+
+
+def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool = False) -> View:
+    """Return what to show of one snapshot, with further notices above it.
+
+    `since_start` means that nobody had looked before: then it is not known for how long a GPU has
+    been idle, only that it is.
+    """
+    found = tuple(line.facts for line in lines_of(snapshot))
+    if since_start:
+        found = tuple(
+            replace(each, idle_seconds=None, held_idle_seconds=None, unopened_seconds=None)
+            for each in found
+        )
+    devices = [gpu.device for gpu in snapshot.gpus]
+    drivers = {each.driver_version for each in devices if each.driver_version}
+    origin = notice({(each.source, each.driver_version) for each in devices})
+    unread = () if recording_ended(snapshot.problem) else unread_words(snapshot.sources)
+    grave = [f"{title(each)}: {explained(xid)}" for each in found for xid in critical(each)]
+    problem = snapshot.problem
+    return View(
+        found,
+        totals(found),
+        unusual_window(found),
+        ", ".join(sorted(drivers)) or None,
+        tuple(filter(None, (origin, *notices, *unread, *grave, problem))),
+        tuple(sentences(found, title)),
+    )
+
 
 TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}
 """Of the terminal, for those of the states."""
@@ -155,8 +205,8 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
     *above, last = wrapped(title, screen.columns)
     yield from (screen.painted(line, "strong") for line in above)
     yield screen.painted(last, "strong") + driver
-    for notice in view.notices:
-        for line in wrapped(notice, screen.columns):
+    for each in view.notices:
+        for line in wrapped(each, screen.columns):
             yield screen.painted(line, "warning")
     if view.gpus:
         yield from laid_out(COLUMNS, view.gpus, screen, tone=_tone, across=short.down)

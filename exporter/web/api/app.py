@@ -15,15 +15,21 @@ from starlette.exceptions import HTTPException
 
 from exporter import __version__
 from exporter.specs import SpecBook
-from exporter.web.api.convert import gpu_json, gpus_answer, notice_of, rooflines, specs_answer
+from exporter.web.api.convert import (
+    gpu_json,
+    gpus_answer,
+    rooflines,
+    specs_answer,
+    training_answer,
+)
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json, Problem, json_text
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.api.openapi import described
 from exporter.web.api.readings import readings
-from exporter.web.api.training import training_answer
 from exporter.web.error_handler import refuse
+from exporter.web.facts import notice_of
 from exporter.web.query_params import asked_gpu
 from exporter.web.store import Store
 from exporter.web.threads import Threads

@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.compressed import answer
 from exporter.web.history import Columns, Key, Series
 from exporter.web.live.rows import row_key
 from exporter.web.query_params import asked_gpu, asked_instance
+from exporter.web.responses import answer
 from exporter.web.store import Store
 from exporter.web.threads import Threads
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from exporter.model.reading import Board, Health, Vitals, group_and_instance, share_group
+from exporter.model.reading import group_and_instance, share_group
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot, SourceState
 from exporter.model.workload import SCHEDULERS
 from exporter.web.api.models.gpus import ReadingJson
@@ -40,25 +40,20 @@ class Row:
     """Its state where it is absent and its group has none."""
 
 
-def _vitals(read: Callable[[Vitals], object]) -> Callable[[Gpu], bool]:
-    return lambda gpu: gpu.vitals is not None and _known(read(gpu.vitals))
+def _known(path: str) -> Callable[[Gpu], bool]:
+    """Return whether a GPU has a value there; no reasons to throttle are one, no clocks none."""
+    read = attrgetter(path)
 
+    def known(gpu: Gpu) -> bool:
+        part = path.partition(".")[0]
+        value = None if getattr(gpu, part) is None else read(gpu)
+        return isinstance(value, frozenset) or (value is not None and value not in ((), {}))
 
-def _board(read: Callable[[Board], object]) -> Callable[[Gpu], bool]:
-    return lambda gpu: gpu.board is not None and _known(read(gpu.board))
-
-
-def _health(read: Callable[[Health], object]) -> Callable[[Gpu], bool]:
-    return lambda gpu: gpu.health is not None and _known(read(gpu.health))
-
-
-def _known(value: object) -> bool:
-    """Return whether a reading has a value: no reasons to throttle are one, no clocks are none."""
-    return isinstance(value, frozenset) or (value is not None and value not in ((), {}))
+    return known
 
 
 def _clock(name: str) -> Callable[[Gpu], bool]:
-    return _vitals(lambda vitals: vitals.clock_hertz.get(name))
+    return lambda gpu: gpu.vitals is not None and name in gpu.vitals.clock_hertz
 
 
 def _apart(gpu: Gpu) -> str:
@@ -92,64 +87,37 @@ _FIELDS, _SLOW_FIELDS = "fields", "slow_fields"
 BOARD: tuple[Row, ...] = (
     Row("identity", "static", lambda gpu: True),
     Row("mig", "fast", lambda gpu: "mig" in gpu.device.modes),
-    Row("utilization", "fast", _vitals(lambda v: v.utilization), otherwise=_apart),
-    *(
-        Row(engine, "fast", _vitals(attrgetter(f"{engine}_ratio")), otherwise=_apart)
-        for engine in MEDIA
-    ),
-    Row("power", "fast", _vitals(lambda v: v.power_watts)),
-    Row("energy", "fast", _vitals(lambda v: v.energy_joules)),
-    Row("temperature", "fast", _vitals(lambda v: v.temperature_celsius)),
-    Row(
-        "memory_temperature",
-        "fast",
-        _vitals(lambda v: v.memory_temperature_celsius),
-        _FIELDS,
-        _lacks,
-    ),
+    Row("utilization", "fast", _known("vitals.utilization"), otherwise=_apart),
+    *(Row(engine, "fast", _known(f"vitals.{engine}_ratio"), otherwise=_apart) for engine in MEDIA),
+    Row("power", "fast", _known("vitals.power_watts")),
+    Row("energy", "fast", _known("vitals.energy_joules")),
+    Row("temperature", "fast", _known("vitals.temperature_celsius")),
+    Row("memory_temperature", "fast", _known("vitals.memory_temperature_celsius"), _FIELDS, _lacks),
     Row("sm_clock", "fast", _clock("sm")),
     Row("memory_clock", "fast", _clock("memory")),
     Row("graphics_clock", "slow", _clock("graphics")),
     Row("video_clock", "slow", _clock("video")),
-    Row("throttle", "fast", _vitals(lambda v: v.throttle_reasons)),
-    Row("throttle_seconds", "fast", _vitals(lambda v: v.throttle_seconds), _FIELDS, _lacks),
-    Row(
-        "pcie_traffic",
-        "fast",
-        lambda gpu: _known(gpu.totals.pcie_transmit_bytes),
-        _FIELDS,
-        _of_whole,
-    ),
-    Row(
-        "nvlink_traffic",
-        "fast",
-        lambda gpu: _known(gpu.totals.nvlink_transmit_bytes),
-        _FIELDS,
-        _without_links,
-    ),
-    Row("power_limit", "slow", _board(lambda b: b.power_limit_watts)),
-    Row("temperature_margin", "slow", _board(lambda b: b.temperature_margin_celsius)),
-    Row("fans", "slow", _board(lambda b: b.fan_speed_ratios), otherwise=_lacks),
-    Row("performance_state", "slow", _board(lambda b: b.performance_state)),
-    Row("bar1", "slow", _board(lambda b: b.bar1_total_bytes)),
-    Row("pcie_link", "slow", _board(lambda b: b.pcie_generation)),
-    Row("pcie_replays", "slow", _board(lambda b: b.pcie_replays_total)),
-    Row("pcie_errors", "slow", _board(lambda b: b.pcie_errors_total), _SLOW_FIELDS, _lacks),
-    Row(
-        "nvlink_errors",
-        "slow",
-        _board(lambda b: b.nvlink_errors_total),
-        _SLOW_FIELDS,
-        _without_links,
-    ),
-    Row("ecc", "slow", _health(lambda h: h.ecc_errors_total)),
-    Row("sram_status", "slow", _health(lambda h: h.sram_error_threshold_exceeded)),
-    Row("row_remap", "slow", _health(lambda h: h.remapped_rows)),
-    Row("retired_pages", "slow", _health(lambda h: h.retired_pages), otherwise=_superseded),
-    Row("unrepairable_memory", "slow", _health(lambda h: h.unrepairable_memory)),
-    Row("recovery_action", "slow", _health(lambda h: h.recovery_action)),
-    Row("nvlink_state", "slow", _health(lambda h: h.nvlink_links), otherwise=_without_links),
-    Row("fabric", "slow", _health(lambda h: h.fabric_state)),
+    Row("throttle", "fast", _known("vitals.throttle_reasons")),
+    Row("throttle_seconds", "fast", _known("vitals.throttle_seconds"), _FIELDS, _lacks),
+    Row("pcie_traffic", "fast", _known("totals.pcie_transmit_bytes"), _FIELDS, _of_whole),
+    Row("nvlink_traffic", "fast", _known("totals.nvlink_transmit_bytes"), _FIELDS, _without_links),
+    Row("power_limit", "slow", _known("board.power_limit_watts")),
+    Row("temperature_margin", "slow", _known("board.temperature_margin_celsius")),
+    Row("fans", "slow", _known("board.fan_speed_ratios"), otherwise=_lacks),
+    Row("performance_state", "slow", _known("board.performance_state")),
+    Row("bar1", "slow", _known("board.bar1_total_bytes")),
+    Row("pcie_link", "slow", _known("board.pcie_generation")),
+    Row("pcie_replays", "slow", _known("board.pcie_replays_total")),
+    Row("pcie_errors", "slow", _known("board.pcie_errors_total"), _SLOW_FIELDS, _lacks),
+    Row("nvlink_errors", "slow", _known("board.nvlink_errors_total"), _SLOW_FIELDS, _without_links),
+    Row("ecc", "slow", _known("health.ecc_errors_total")),
+    Row("sram_status", "slow", _known("health.sram_error_threshold_exceeded")),
+    Row("row_remap", "slow", _known("health.remapped_rows")),
+    Row("retired_pages", "slow", _known("health.retired_pages"), otherwise=_superseded),
+    Row("unrepairable_memory", "slow", _known("health.unrepairable_memory")),
+    Row("recovery_action", "slow", _known("health.recovery_action")),
+    Row("nvlink_state", "slow", _known("health.nvlink_links"), otherwise=_without_links),
+    Row("fabric", "slow", _known("health.fabric_state")),
 )
 """What there is of each GPU once, also while MIG is on; named like its group, where it has one."""
 

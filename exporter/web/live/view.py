@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from exporter.model.snapshot import Snapshot
+from exporter.web.facts import notice_of
 from exporter.web.live.roofs import roofs
 from exporter.web.live.rounding import known, moment, rounded
 from exporter.web.live.rows import COLUMNS, Row, rows
@@ -16,7 +17,7 @@ from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
 from exporter.web.wording.phrases import title
-from exporter.web.wording.recorded import ENDED, notice, recording_ended
+from exporter.web.wording.recorded import ENDED, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, advice_address, headline, totals
 from exporter.web.wording.whose import unread_words
@@ -61,19 +62,17 @@ def node_view(
         found[key] = row
         facts.append(known_of_it)
     problem, most = snapshot.problem, headline(facts)
-    identities = {(gpu.device.source, gpu.device.driver_version) for gpu in snapshot.gpus}
     ended = recording_ended(problem)
     if ended is not None:
         said = ended[:1].upper() + ended[1:]
         most = Headline(said, said, ENDED)
-    states = {name: (each.up, each.age_seconds) for name, each in snapshot.sources.items()}
-    unread = (f"{said}." for said in unread_words(states) if ended is None)
+    unread = (f"{said}." for said in unread_words(snapshot.sources) if ended is None)
     return {
         "sequence": sequence,
         **known(
             timestamp=moment(snapshot.timestamp_seconds),
             interval=rounded(interval_seconds),
-            notice=notice(identities, problem),
+            notice=notice_of(snapshot),
             problem=None if problem is None else cut(" ".join(problem.split()), LONG),
         ),
         "headline": most.text,

@@ -13,7 +13,6 @@ from starlette.routing import Route
 
 from exporter.model.reading import share_name
 from exporter.specs import SpecBook
-from exporter.web.compressed import answer
 from exporter.web.live.rows import row_key
 from exporter.web.live.view import Views
 from exporter.web.page.document import document, frame
@@ -21,6 +20,7 @@ from exporter.web.page.gpu import gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
 from exporter.web.page.node import node_content, problem_view
 from exporter.web.query_params import asked_gpu, asked_instance
+from exporter.web.responses import answer
 from exporter.web.static import HEADERS
 from exporter.web.threads import Threads
 

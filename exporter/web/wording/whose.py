@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from exporter.model.snapshot import SourceState
 from exporter.model.workload import Workload
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import cut, duration
@@ -45,15 +46,12 @@ def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
     )
 
 
-def unread_words(states: Mapping[str, tuple[bool, float | None]]) -> Iterator[str]:
-    """Yield which schedulers cannot be read, and how old is what stands for their word.
-
-    Args:
-        states: by source, whether it is up, and the age of what it said last.
-    """
+def unread_words(sources: Mapping[str, SourceState]) -> Iterator[str]:
+    """Yield which schedulers cannot be read, and how old is what they said last."""
     for name, written in SCHEDULERS.items():
-        up, age = states.get(name, (True, None))
-        if not up:
+        source = sources.get(name)
+        if source is not None and not source.up:
+            age = source.age_seconds
             said = "" if age is None else f": what was known {duration(age)} ago stays"
             yield f"{written[:1].upper()}{written[1:]} cannot be read{said}"
 

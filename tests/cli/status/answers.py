@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from exporter.cli.status.render import rendered
-from exporter.cli.status.view import view
+from exporter.cli.status.render import rendered, view
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.convert import gpus_answer

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.cli.status.readers import read_answer
-from exporter.cli.status.render import rendered
-from exporter.cli.status.view import view
+from exporter.cli.status.render import rendered, view
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.errors import SourceError
 from exporter.model.reading import Memory, Utilization, Vitals

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.status.view import view
+from exporter.cli.status.render import view
 from exporter.publisher import Publisher, Rules
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.history import TRAIL_COLUMNS, trails_json

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.status.view import view
+from exporter.cli.status.render import view
 from exporter.model.readers import Readers
 from exporter.publisher import Publisher, Rules
 from exporter.publisher.gpu import NOT_FRESH

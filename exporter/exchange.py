@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One question and its answer over a socket, with one deadline over all: a peer that drips a byte
-at a time holds nobody up."""
+"""Send a request over a socket and read the response, within one deadline and a size limit."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class TooMuch(ValueError):
-    """The answer is larger than its reader takes."""
+    """The response exceeds the size limit."""
 
 
 class Deadline:
-    """When an exchange has to be over."""
+    """The time by which the response has to be complete."""
 
     def __init__(self, seconds: float) -> None:
         self._at = time.monotonic() + seconds
@@ -56,7 +55,7 @@ class _Limited(io.RawIOBase):
         return count
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Return itself as HTTPResponse wants it of a socket."""
+        """Return the reader that HTTPResponse needs."""
         return io.BufferedReader(self)
 
 
@@ -106,7 +105,7 @@ def asked(
 
 
 def get_lines(path: str, host: str, port: int, headers: dict[str, str]) -> bytes:
-    """Return a GET, to be answered by one answer and the end of the connection."""
+    """Return the head of a GET that asks to close the connection after the response."""
     lines = {
         "Host": f"{f'[{host}]' if ':' in host else host}:{port}",
         "User-Agent": "roofline-exporter",

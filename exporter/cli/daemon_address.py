@@ -130,7 +130,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
 def _context_of(web_config: Path) -> ssl.SSLContext:
     """Return a context that trusts this web configuration's certificate, and nothing else.
 
-    Its names are not compared: this node is asked by an address that is hardly one of them.
+    Host names are not verified: the address of this node is rarely in its certificate.
     """
     import ssl
 
@@ -151,7 +151,7 @@ def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
     path, key = settings.url_cert_file, settings.url_key_file
     if path is None:
         return
-    # OpenSSL opens them itself, and would wait for a FIFO; a password would be asked for.
+    # OpenSSL opens them itself: it would block on a FIFO, and prompt for a password.
     certificate = _read("url.cert-file", path, MOST_PEM_BYTES)
     if key is not None:
         _read("url.key-file", key, MOST_PEM_BYTES)

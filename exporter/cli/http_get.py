@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon answers to one GET; needs the standard library only."""
+"""GET a page of the daemon, with the standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from exporter.cli.config import Url
 from exporter.errors import SourceError, one_line
 
-if TYPE_CHECKING:  # what speaks HTTP and TLS is loaded where something is asked
+if TYPE_CHECKING:  # http and ssl are imported when the first request is made
     import ssl
 
     from exporter.exchange import Deadline
@@ -20,7 +20,7 @@ LOGIN_FLAGS = "--url.user, --url.password-file"
 CLIENT_CERTIFICATE_FLAGS = "--url.cert-file, --url.key-file"
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
-"""How OpenSSL's versions name what is no TLS."""
+"""OpenSSL's reasons when the server does not speak TLS."""
 _OTHER_NAME = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 _NO_CLIENT_CERTIFICATE = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE")
@@ -47,7 +47,7 @@ class Credentials:
     has_certificate: bool = False
     """Whether a client certificate is shown."""
     trust: str = "--url.ca-file names the CA that signs it"
-    """What is said where the daemon's certificate is refused."""
+    """The hint in the error if the daemon's certificate is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +61,21 @@ class DaemonAddress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """The response."""
 
     url: str
-    """The page that was asked for, without user and password."""
+    """The URL of the page, without user and password."""
     status: int
     body: bytes
-    """Cut at the most that was asked for."""
+    """Cut at `most_bytes`."""
     date: str | None = None
     """The Date header: the daemon's clock, by which its timestamps are."""
 
 
 def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) -> Answer:
-    """Ask the daemon for one of its pages, and have all of the answer within so many seconds.
+    """Return the response to a GET, complete within so many seconds.
 
-    Goes there directly: no proxy that the environment names is asked, and no redirect followed.
+    Uses no proxy of the environment, and follows no redirect.
 
     Raises:
         SourceError: no answer comes in time, or it is that a password is needed; in one line that

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon answers over HTTP.
+"""The HTTP side of the daemon.
 
 Connections and their limits (server), who may ask (access), pages (page), what they show (live),
 its words (wording), the JSON (api), files (static), and beside them metrics, health, and the last

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the HTTP side together: which path is answered by what."""
+"""The ASGI application: routes of pages, API, metrics and health."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from exporter.web.store import Store
 from exporter.web.threads import Threads
 
 THREADS = 4
-"""In which answers are made; more would only be more of them in memory at a time."""
+"""That make responses; more threads would hold more responses in memory."""
 
 
 class ApiEndpoint:
-    """The JSON API, built when it is first asked for.
+    """The JSON API, loaded at its first request.
 
     Its framework is a quarter of the daemon's memory and half of its start-up time; a node that
     is only scraped never pays for it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a GPU or of an instance in numbers: the columns of history and page.
+"""The numbers of a GPU or MIG instance: the columns of history and page.
 
 What a share does is the mean of the last 10 s (`Share.recent`), as its state is judged: a GPU that
 works in bursts does not jump from one reading to the next. Readings of the board, its memory and
@@ -49,7 +49,7 @@ links_of = attrgetter(
     "nvlink_transmit_bytes",
 )
 _TOGETHER = {"tensor": "tensor_fp16", "fp32": "fma"}
-"""Counters that some sources have only together with another: what stands in their column then."""
+"""Where a source measures two pipes together: the counter shown in the column of one of them."""
 _parts_of = attrgetter(*TIME_PARTS)
 
 
@@ -103,7 +103,7 @@ def board_values(gpu: Gpu) -> Values:
     )
 
 
-def counted(share: Share) -> Recent | None:
+def measured(share: Share) -> Recent | None:
     """Return what a share with counters did over the last seconds; None for any other.
 
     One interval with an impossible reading does not hide what the others measured.
@@ -119,7 +119,7 @@ def is_old(share: Share) -> bool:
 
 def measured_saturation(share: Share) -> float | None:
     """Return the saturation where it is measured and complete."""
-    recent = counted(share)
+    recent = measured(share)
     if recent is not None and not is_old(share):
         return recent.saturation_ratio
     return None if share.saturation is None else share.saturation.ratio
@@ -137,7 +137,7 @@ def _saturation(share: Share) -> Values:
 
 
 def _activity(share: Share) -> Values:
-    recent, activity = counted(share), share.activity
+    recent, activity = measured(share), share.activity
     if recent is not None and recent.active_ratio:
         found = recent.active_ratio
     elif activity is None:
@@ -153,7 +153,7 @@ def _known_shares(activity: Activity) -> dict[str, float]:
 
 
 def _parts(share: Share) -> Values:
-    recent = counted(share)
+    recent = measured(share)
     if recent is not None and recent.time_parts:
         return tuple([recent.time_parts.get(name) for name in TIME_PARTS])
     return _NO_PARTS if share.time_parts is None else tuple(_parts_of(share.time_parts))
@@ -161,7 +161,7 @@ def _parts(share: Share) -> Values:
 
 def _work(share: Share) -> Values:
     """Return FLOP/s and DRAM bytes/s."""
-    now = counted(share) or share.roofline
+    now = measured(share) or share.roofline
     if now is None:
         return None, None
     return now.total_flops_per_second, now.dram_bytes_per_second
@@ -170,7 +170,7 @@ def _work(share: Share) -> Values:
 def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
     """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
 
-    `now` is the Unix time; without it a wait that goes on does not count yet.
+    `now` is the Unix time; without it an unfinished wait does not count.
     """
     bounds = {} if share is None else share.data_stall
     idle = None if share is None or now is None else share.totals.idle_for_seconds

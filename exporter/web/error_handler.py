@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a request is refused: one line of JSON, or a page for a browser outside the API."""
+"""Error responses: one line of JSON, or a page for a browser outside the API."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ async def refuse(request: Request, problem: Exception) -> Response:
     text = problem.detail
     if problem.status_code == 404 and text == "Not Found":
         text = f"there is nothing at {path}"
-    # The address of a page has no other kind of answer, whatever is accepted.
-    asked = path.startswith("/gpu/") or "text/html" in request.headers.get("accept", "")
-    if asked and not path.startswith("/api/"):
+    # A page has only HTML responses, whatever the client accepts.
+    is_page = path.startswith("/gpu/") or "text/html" in request.headers.get("accept", "")
+    if is_page and not path.startswith("/api/"):
         name = f"{problem.status_code} {HTTPStatus(problem.status_code).phrase}"
         body = f'<h1>{name}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">All GPUs</a></p>'
         top = f'<header><div class="top">{brand()}</div></header>'

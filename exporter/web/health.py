@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the daemon alive, and has it something to show?"""
+"""``/-/healthy``: does the publisher tick? ``/-/ready``: is there a fresh snapshot of a GPU?"""
 
 from __future__ import annotations
 

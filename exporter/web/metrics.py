@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics`` and ``/metrics/dcgm``: ready bytes in the event loop, a thread for what is not."""
+"""``/metrics`` and ``/metrics/dcgm``: serve rendered pages, render others in a thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _header(scope: Scope, name: bytes) -> str:
 
 
 class Scrapes:
-    """How many pages may be made at a time, of all kinds together, and the threads for it."""
+    """The limit of concurrent scrapes, and the threads that render pages."""
 
     def __init__(
         self, most: int = PARALLEL_SCRAPES, refused: Callable[[str], None] = uncounted
@@ -51,12 +51,12 @@ class Scrapes:
         self._running -= 1
 
 
-class _Refused(Exception):
-    """The request asks for what there is not; the reason in one line."""
+class _BadQuery(Exception):
+    """The query is invalid; one line says why."""
 
 
-class _Made(NamedTuple):
-    """One page, and what is said of it."""
+class _Page(NamedTuple):
+    """One page with its headers."""
 
     body: bytes
     content_type: str
@@ -64,7 +64,7 @@ class _Made(NamedTuple):
 
 
 class _Endpoint:
-    """An ASGI application that hands out one kind of page."""
+    """An ASGI application that serves one kind of page."""
 
     def __init__(self, pages: Pages, scrapes: Scrapes) -> None:
         self._pages = pages
@@ -78,12 +78,12 @@ class _Endpoint:
             return
         zipped = accepts_gzip(_header(scope, b"accept-encoding"))
         try:
-            made = await self._made(scope, zipped)
-        except _Refused as refused:
+            made = await self._page(scope, zipped)
+        except _BadQuery as refused:
             await refuse_plainly(scope, send, 400, str(refused))
             return
         finally:
-            # Before it is sent: whoever does not read keeps nobody else from a page.
+            # Before sending, so that a client that does not read occupies no place.
             self._scrapes.end()
         headers = [
             (b"content-type", made.content_type.encode("latin-1")),
@@ -93,11 +93,11 @@ class _Endpoint:
             headers.append((b"content-encoding", b"gzip"))
         await respond(scope, send, 200, made.body, headers)
 
-    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+    async def _page(self, scope: Scope, zipped: bool) -> _Page:
         """Return the page that a request asks for.
 
         Raises:
-            _Refused: there is no such page.
+            _BadQuery: there is no such page.
         """
         raise NotImplementedError
 
@@ -105,10 +105,10 @@ class _Endpoint:
 class MetricsEndpoint(_Endpoint):
     """The ASGI application behind ``/metrics``."""
 
-    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+    async def _page(self, scope: Scope, zipped: bool) -> _Page:
         form, content_type = negotiate(_header(scope, b"accept"))
         body = await self._body(scope["query_string"], form, zipped)
-        return _Made(body, content_type, b"Accept, Accept-Encoding")
+        return _Page(body, content_type, b"Accept, Accept-Encoding")
 
     async def _body(self, query: bytes, form: Format, zipped: bool) -> bytes:
         threads = self._scrapes.threads
@@ -124,26 +124,26 @@ class MetricsEndpoint(_Endpoint):
 class DcgmEndpoint(_Endpoint):
     """The ASGI application behind ``/metrics/dcgm``, which has one format as dcgm-exporter has."""
 
-    async def _made(self, scope: Scope, zipped: bool) -> _Made:
+    async def _page(self, scope: Scope, zipped: bool) -> _Page:
         names = _generation(scope["query_string"])
         body = self._pages.dcgm.ready(names, zipped)
         if body is None:
             body = await self._scrapes.threads.run(self._pages.dcgm.page, names, zipped)
-        return _Made(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
+        return _Page(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
 
 
 def _generation(query: bytes) -> Names:
     """Return whose names a query asks for.
 
     Raises:
-        _Refused: there are no such names.
+        _BadQuery: there are no such names.
     """
     if not query:
         return "legacy"
-    asked = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("names", ["legacy"])
-    chosen: Names | None = _GENERATIONS.get(asked[0]) if len(asked) == 1 else None
+    names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("names", ["legacy"])
+    chosen: Names | None = _GENERATIONS.get(names[0]) if len(names) == 1 else None
     if chosen is None:
-        raise _Refused(f"names can be {' or '.join(_GENERATIONS)}")
+        raise _BadQuery(f"names can be {' or '.join(_GENERATIONS)}")
     return chosen
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU and instance a request is about."""
+"""The GPU and the instance that a request names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from exporter.model.snapshot import Gpu, Snapshot
 _MOST_DIGITS = 4
 
 
-def asked_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
+def requested_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
     """Return the GPU with this UUID or index; of several one that is up, not one that is lost."""
     gpus = () if snapshot is None else snapshot.gpus
     found = [gpu for gpu in gpus if key in (gpu.device.uuid, str(gpu.device.index))]
     return max(found, key=lambda gpu: gpu.up, default=None)
 
 
-def asked_instance(request: Request) -> int | None:
+def requested_instance(request: Request) -> int | None:
     """Return the GPU instance of ``?instance=``.
 
     Raises:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that need no framework, and compressed ones.
+"""Responses without a framework, and compressed ones.
 
-Not a middleware, which would hold back the event stream and take time at each scrape.
+No middleware: it would buffer the event stream and slow each scrape.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Header = tuple[bytes, bytes]
 async def respond(
     scope: Scope, send: Send, status: int, body: bytes, headers: Iterable[Header]
 ) -> None:
-    """Send an answer whole; of a request with HEAD only how long it would be."""
+    """Send a response; to HEAD without its body."""
     sized = [*headers, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": sized})
     sent = b"" if scope["method"] == "HEAD" else body
@@ -29,7 +29,7 @@ async def respond(
 async def refuse_plainly(
     scope: Scope, send: Send, status: int, reason: str, headers: Iterable[Header] = ()
 ) -> None:
-    """Send why there is no answer, in a line."""
+    """Send an error as one line of text."""
     kind = (b"content-type", b"text/plain; charset=utf-8")
     await respond(scope, send, status, f"{reason}\n".encode(), [kind, *headers])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that pages load, under an address that changes with their content."""
+"""Static files of the pages; the URL contains a digest of their content."""
 
 from __future__ import annotations
 

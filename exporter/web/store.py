@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the latest snapshot and the last minutes: one thread writes, any thread reads."""
+"""The latest snapshot and the history: one writer, many readers."""
 
 from __future__ import annotations
 

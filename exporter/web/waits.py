@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a GPU waits for data: what the training jobs on it report, and what bounds it.
+"""The data stall of a GPU: measured by its training jobs, or bounded.
 
 It is one number, or its bounds, for every place that shows it: the part of the last 10 s in which
 the GPU was idle because a job on it waited. A rank that the driver does not list on the GPU is

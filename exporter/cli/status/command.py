@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ``status``: whom to ask, and whether once or again and again."""
+"""The command ``status``: ask the daemon, else read the GPUs; print once, or watch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from exporter import log
 from exporter.cli import config
 from exporter.cli.command import Invocation
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.status.readers import Answered, Reader, ask_daemon, local_reader
+from exporter.cli.status.readers import Reader, Reply, ask_daemon, local_reader
 from exporter.cli.status.render import rendered, view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
@@ -22,12 +22,12 @@ from exporter.model.snapshot import Snapshot
 
 WATCH_SECONDS = "1s"
 
-_NOTHING_YET = Answered("", Snapshot(0.0))
+_NO_REPLY = Reply("", Snapshot(0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command was asked for beside the settings."""
+    """Options of the command itself."""
 
     watch: str | None = None
     """The time between two frames as the user wrote it; None: one frame only."""
@@ -85,7 +85,7 @@ def _interval_seconds(text: str) -> float:
 
 def _reader(
     settings: config.Settings, interval: float | None, stack: ExitStack
-) -> tuple[Reader, Answered | None]:
+) -> tuple[Reader, Reply | None]:
     """Return whom to ask from now on, and the first answer if there is one already.
 
     A daemon that the user named is the only one to ask; another node's GPUs are not this one's.
@@ -93,7 +93,7 @@ def _reader(
     try:
         daemon = daemon_of(settings, "status")
 
-        def ask() -> Answered:
+        def ask() -> Reply:
             return ask_daemon(daemon)
 
         return ask, ask()
@@ -110,12 +110,12 @@ def _reader(
     return stack.enter_context(local_reader(settings, why)), None
 
 
-def _print_once(answered: Answered, options: Options, environ: Mapping[str, str]) -> int:
-    shown = view(answered.snapshot, answered.notices, since_start=answered.since_start)
+def _print_once(reply: Reply, options: Options, environ: Mapping[str, str]) -> int:
+    shown = view(reply.snapshot, reply.notices, since_start=reply.since_start)
     if options.json:
-        _print(answered.text)
+        _print(reply.text)
     elif not shown.gpus:
-        raise SourceError(": ".join(("no GPU", *view(answered.snapshot).notices)))
+        raise SourceError(": ".join(("no GPU", *view(reply.snapshot).notices)))
     else:
         for line in rendered(shown, screen_of(sys.stdout, environ)):
             _print(line)
@@ -129,23 +129,23 @@ def _print(line: str) -> None:
 class Frames:
     """Reads what to show next; while nobody answers, the last answer stays below the reason."""
 
-    def __init__(self, reader: Reader, first: Answered | None) -> None:
+    def __init__(self, reader: Reader, first: Reply | None) -> None:
         self._reader = reader
         self._next = first
         self._last = first
 
     def __call__(self) -> Frame:
         """Read once; return what to show of it."""
-        answered, self._next = self._next, None
+        reply, self._next = self._next, None
         notices: tuple[str, ...] = ()
-        if answered is None:
+        if reply is None:
             try:
-                answered = self._last = self._reader()
+                reply = self._last = self._reader()
             except SourceError as error:
-                answered, notices = self._last, (str(error),)
-        answered = answered or _NOTHING_YET
-        notices = (*notices, *answered.notices)
-        shown = view(answered.snapshot, notices, since_start=answered.since_start)
+                reply, notices = self._last, (str(error),)
+        reply = reply or _NO_REPLY
+        notices = (*notices, *reply.notices)
+        shown = view(reply.snapshot, notices, since_start=reply.since_start)
 
         def frame(screen: Screen) -> list[str]:
             return list(rendered(shown, screen))
@@ -153,16 +153,16 @@ class Frames:
         return frame
 
 
-def _print_for_ever(reader: Reader, first: Answered | None, interval_seconds: float) -> int:
+def _print_for_ever(reader: Reader, first: Reply | None, interval_seconds: float) -> int:
     """Print one line of JSON every interval until interrupted, and none while nobody answers."""
-    answered = first
+    reply = first
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                _print((answered or reader()).text)
+                _print((reply or reader()).text)
                 sys.stdout.flush()
             except SourceError as error:
                 print(encodable(safe(str(error)), sys.stderr.encoding), file=sys.stderr)
-            answered = None
+            reply = None
             time.sleep(interval_seconds)
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the answers come from: the daemon on this node, or a short look at the GPUs without it."""
+"""Get a snapshot from the daemon or, without one, by reading the GPUs in this process."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ OLD_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer."""
+class Reply:
+    """A snapshot, and its JSON."""
 
     text: str
     """As JSON, in one line."""
     snapshot: Snapshot
     notices: tuple[str, ...] = ()
     since_start: bool = False
-    """Whether nobody had looked before: its idle times are those of this process."""
+    """Whether this process has just started to read: it cannot know idle times."""
 
 
 class Reader(Protocol):
-    """Answers what the GPUs do now."""
+    """Gets the latest snapshot."""
 
-    def __call__(self) -> Answered:
+    def __call__(self) -> Reply:
         """Ask once; raises SourceError with one line."""
 
 
-def ask_daemon(daemon: DaemonAddress) -> Answered:
+def ask_daemon(daemon: DaemonAddress) -> Reply:
     """Return what the daemon answers; raises SourceError with one line.
 
     A newer daemon may answer with more than is known here.
@@ -54,11 +54,11 @@ def ask_daemon(daemon: DaemonAddress) -> Answered:
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
     found = read_answer(answer.url, answer.body)
-    return Answered(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
+    return Reply(answer.body.decode("utf-8", "replace").strip(), found, _age(answer, found))
 
 
 def read_answer(url: str, body: bytes) -> Snapshot:
-    """Return what the page at `url` answered; raises SourceError with one line."""
+    """Return the snapshot in a response of `url`; raises SourceError with one line."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -96,12 +96,12 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
     notice = f"no daemon ({why}): idle time is unknown"
     due = 0.0
 
-    def read() -> Answered:
+    def read() -> Reply:
         nonlocal due
         time.sleep(max(0.0, due - time.monotonic()))
         due = time.monotonic() + settings.poll_interval_seconds
         snapshot = parts.publisher.tick()
-        return Answered(json_text(gpus_answer(snapshot)), snapshot, (notice,), since_start=True)
+        return Reply(json_text(gpus_answer(snapshot)), snapshot, (notice,), since_start=True)
 
     with looking(settings) as (parts, problem):
         if problem is not None:

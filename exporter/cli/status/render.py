@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that ``status`` prints: the columns of its table, and what stands around it."""
+"""The lines that ``status`` prints: title, notices, the table of GPUs, advice."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ class View:
 def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool = False) -> View:
     """Return what to show of one snapshot, with further notices above it.
 
-    `since_start` means that nobody had looked before: then it is not known for how long a GPU has
-    been idle, only that it is.
+    `since_start`: reading has just begun, so idle times are not known.
     """
     found = tuple(line.facts for line in lines_of(snapshot))
     if since_start:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows frame after frame in one place of the terminal, until interrupted."""
+"""Redraw the table in place until interrupted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _resizes() -> Iterator[Callable[[float], bool]]:
-    """Give a pause of so many seconds that a resize ends early, then returning True."""
+    """Yield a sleep that a resize of the terminal ends early; it returns True then."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal can show, and how text becomes harmless and fits into its cells."""
+"""Size and colours of a terminal; escape, measure, cut and wrap text for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TextIO
 PIPE_COLUMNS = 160
 """The width of what is no terminal."""
 FALLBACK_COLUMNS, FALLBACK_LINES = 80, 24
-"""Of a terminal that does not know its size."""
+"""Where a terminal does not report its size."""
 LONGEST_TEXT = 200
 """Characters of a text from outside that are looked at."""
 

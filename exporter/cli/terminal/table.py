@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lays rows out in columns for a given width: the least important columns go, no line wraps."""
+"""Lay out a table for a given width: drop the least important columns, wrap no line."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def laid_out(
         rows: what is shown.
         screen: its width and whether it has colours.
         tone: gives the tone of a whole row.
-        across: gives the text that stands in place of all but the first `lead` columns, or None.
+        across: gives the text that replaces all but the first `lead` columns, or None.
         lead: how many columns that leaves as they are.
     """
     fitted = _fit(columns, rows, screen.columns)

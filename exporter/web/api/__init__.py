@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is answered below ``/api/``.
+"""The JSON API below ``/api/``.
 
-The types of its JSON (models), what of a snapshot goes where (convert, training), the application
+The types of its JSON (models), how they are made from a snapshot (convert), the application
 that answers and describes itself (app, described), and the history, which needs no framework.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON API: the latest snapshot and the spec file, with types.
+"""The JSON API of the latest snapshot and the spec file.
 
 The handlers run in threads and never hold up a scrape.
 """
@@ -30,7 +30,7 @@ from exporter.web.api.openapi import described
 from exporter.web.api.readings import readings
 from exporter.web.error_handler import refuse
 from exporter.web.facts import notice_of
-from exporter.web.query_params import asked_gpu
+from exporter.web.query_params import requested_gpu
 from exporter.web.store import Store
 from exporter.web.threads import Threads
 
@@ -49,8 +49,8 @@ def _answer(answer: Json) -> Response:
     return Response(f"{json_text(answer)}\n", media_type="application/json")
 
 
-class _Written(Generic[T]):
-    """An answer that is written again only when it is about another object."""
+class _Cached(Generic[T]):
+    """A response that is encoded again only for another object."""
 
     def __init__(self, write: Callable[[T], str]) -> None:
         self._write = write
@@ -78,10 +78,10 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
         exception_handlers={HTTPException: refuse},
     )
 
-    written_specs: _Written[SpecBook] = _Written(
+    written_specs: _Cached[SpecBook] = _Cached(
         lambda book: json_text(specs_answer(book.models.values(), book))
     )
-    written_description: _Written[FastAPI] = _Written(
+    written_description: _Cached[FastAPI] = _Cached(
         lambda app: json.dumps(described(app.openapi()))
     )
 
@@ -96,7 +96,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
     def gpu(uuid: str) -> Response:
         """One GPU, by its UUID or its index."""
         snapshot = store.latest()
-        found = asked_gpu(snapshot, uuid)
+        found = requested_gpu(snapshot, uuid)
         if snapshot is None or found is None:
             raise HTTPException(404, f"no GPU has the UUID or index {uuid!r}")
         return _answer(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From snapshot and spec file to the JSON of the API: what is not copied as it is."""
+"""Make the types of the API from a snapshot and the spec file."""
 
 from __future__ import annotations
 

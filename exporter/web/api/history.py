@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last 15 minutes of one GPU or instance in columns, and the last ones of all in the roofline.
+"""History of one GPU or instance over 15 minutes, and trails of all in the roofline.
 
 ``/api/v1/gpus/{uuid}/history`` and ``/api/v1/roofline/trails``.
 """
@@ -20,7 +20,7 @@ from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.history import Columns, Key, Series
 from exporter.web.live.rows import row_key
-from exporter.web.query_params import asked_gpu, asked_instance
+from exporter.web.query_params import requested_gpu, requested_instance
 from exporter.web.responses import answer
 from exporter.web.store import Store
 from exporter.web.threads import Threads
@@ -97,8 +97,8 @@ def history_routes(store: Store, threads: Threads) -> list[Route]:
 
     def history(request: Request) -> Response:
         key = request.path_params["uuid"]
-        instance, since = asked_instance(request), _number(request, "since")
-        found = asked_gpu(store.latest(), key)
+        instance, since = requested_instance(request), _number(request, "since")
+        found = requested_gpu(store.latest(), key)
         uuid = key if found is None else found.device.uuid
         series = store.history.series(uuid, instance, since)
         if series is None:

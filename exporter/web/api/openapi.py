@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths below ``/api/`` that are answered without the JSON framework, in its schema."""
+"""Adds the paths that FastAPI does not serve to its OpenAPI document."""
 
 from __future__ import annotations
 

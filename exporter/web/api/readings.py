@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a snapshot to the list of all readings of one GPU: state, source and age of each."""
+"""List all readings of one GPU with state, source and age."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def _is_on(rank: Rank, gpu: Gpu, share: Share) -> bool:
 
 
 def _others(gpu: Gpu, listed: Iterable[tuple[str, int | None]]) -> Iterator[ReadingJson]:
-    """Yield the groups that are absent and stand for no entry of their own."""
+    """Yield absent groups that have no entry yet."""
     known = set(listed) | {(source, None) for source in COUNTER_SOURCES}
     known.add(("compute_processes", None))
     for name, state in gpu.states.items():

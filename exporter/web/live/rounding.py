@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How numbers are sent to browsers: short, and only what is known."""
+"""Round numbers for browsers, and leave out what is not known."""
 
 from __future__ import annotations
 

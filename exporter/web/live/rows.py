@@ -36,7 +36,7 @@ def page_address(key: str) -> str:
 
 
 def history_address(key: str) -> str:
-    """Return where the history of a row is asked for."""
+    """Return the address of a row's history."""
     name, query = _parts(key)
     return f"/api/v1/gpus/{name}/history{query}"
 
@@ -73,7 +73,7 @@ def _notes(facts: Facts) -> str:
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
-    """Return where a row stands on the chart, and how much of each roof it reaches."""
+    """Return a row's place on the chart, and its ratio of each roof."""
     work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
     bounds = numbers.get("flops_bounds")
     point = "no work, or no memory traffic, so no place on the chart"

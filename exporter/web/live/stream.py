@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/v1/stream``: the live view as server-sent events, encoded once for all who watch.
+"""``/api/v1/stream``: the live view as server-sent events, encoded once for all clients.
 
 The publisher's thread makes the events, the event loop sends them. While nobody watches, neither
 has anything to do.
@@ -29,12 +29,12 @@ from exporter.web.threads import Threads
 STREAM_PATH = "/api/v1/stream"
 MOST_STREAMS = 32
 MOST_PENDING = 8
-"""A viewer that is further behind is given the whole view when it has caught up."""
+"""Events queued for a slow viewer; beyond that they are dropped, and it gets the whole view."""
 EVENT_SECONDS = 1.0
-"""Snapshots that come faster are left out."""
+"""Faster snapshots are skipped."""
 HEARTBEAT_SECONDS = 15.0
 STUCK_SECONDS = 10.0
-"""A viewer that takes nothing for so long does not count as one any more."""
+"""A viewer that reads nothing for so long is disconnected."""
 
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": still here\n\n"
@@ -56,7 +56,7 @@ def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
 
 
 class _Viewer:
-    """One open stream; all but `sending_since` is for the event loop alone."""
+    """One open stream; only `sending_since` may be read outside the event loop."""
 
     def __init__(self, of: str) -> None:
         self.of = of
@@ -155,7 +155,7 @@ class Streams:
     # Any thread but the event loop's.
 
     def _all(self) -> Event:
-        """Return the event that holds the whole view, from which the next diff goes on."""
+        """Return the event with the whole view, the base of the next diff."""
         with self._lock:
             if self._shown is None:
                 self._shown = self.views.latest()

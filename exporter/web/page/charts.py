@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The charts of the view of one GPU: what is in each; static/charts.js draws them."""
+"""The charts of a GPU's page, which static/charts.js draws, and their tables."""
 
 from __future__ import annotations
 

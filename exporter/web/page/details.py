@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a GPU that changes rarely: identity, health, ceilings, readings it lacks."""
+"""The slow facts of a GPU as HTML: identity, health, ceilings, absent readings."""
 
 from __future__ import annotations
 

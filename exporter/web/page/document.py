@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every HTML page has around its content: head, banner, state of the connection, links."""
+"""The frame of every HTML page: head, banner, state of the connection, links."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of ``/``: the sentence that matters most, the table of GPUs, the roofline."""
+"""The content of ``/``: headline, help where no GPU is up, table of GPUs, roofline."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/`` and ``/gpu/{uuid}``: readable without scripts, and kept up to date by them."""
+"""The routes ``/`` and ``/gpu/{uuid}``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from exporter.web.page.document import document, frame
 from exporter.web.page.gpu import gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
 from exporter.web.page.node import node_content, problem_view
-from exporter.web.query_params import asked_gpu, asked_instance
+from exporter.web.query_params import requested_gpu, requested_instance
 from exporter.web.responses import answer
 from exporter.web.static import HEADERS
 from exporter.web.threads import Threads
@@ -68,9 +68,9 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
 
     def gpu(request: Request) -> Response:
         name = request.path_params["uuid"]
-        instance, view = asked_instance(request), views.latest()
+        instance, view = requested_instance(request), views.latest()
         snapshot = views.store.latest()
-        found = asked_gpu(snapshot, name)
+        found = requested_gpu(snapshot, name)
         if snapshot is not None and found is not None:
             uuid = found.device.uuid
             key = row_key(uuid, instance)
@@ -81,7 +81,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 series = views.store.history.series(uuid, instance, 0.0)
                 html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
                 return answer(request, html.encode(), HTML, HEADERS)
-        asked = share_name(name[:80], instance)
-        raise HTTPException(404, f"no GPU has the UUID or index {asked!r}")
+        shown = share_name(name[:80], instance)
+        raise HTTPException(404, f"no GPU has the UUID or index {shown!r}")
 
     return [Route("/", threads.aside(index)), Route("/gpu/{uuid}", threads.aside(gpu))]

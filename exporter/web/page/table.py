@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the node view: one row a GPU or GPU instance, and what a script makes rows of."""
+"""The table of GPUs and MIG instances, and the template of its rows for scripts."""
 
 from __future__ import annotations
 

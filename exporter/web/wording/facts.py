@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a GPU, as far as words are made from it."""
+"""The facts about a GPU that words are made from."""
 
 from __future__ import annotations
 

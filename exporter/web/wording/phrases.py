@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of one GPU beside its state, piece by piece."""
+"""Phrases about one GPU: limiter, use, stall, memory, power, idle time, holder, Xids."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of data that is not read from GPUs now: recorded, simulated, or at its end."""
+"""Notices about recorded and simulated data, and the end of a recording."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phrases in few letters, for the columns of a table; None is not known."""
+"""Short phrases for the columns of ``status``; None is not known."""
 
 from __future__ import annotations
 

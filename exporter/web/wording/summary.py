@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole node: how many GPUs are in which state, and what matters most."""
+"""The node in two lines: how many GPUs are in each state, and the headline."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _SEVERAL = {"near its roof": "near their roof"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _Classified:
     facts: Facts
     state: str
 
 
-def _counted(found: Sequence[Facts]) -> list[_Counted]:
+def _classified(found: Sequence[Facts]) -> list[_Classified]:
     """Return what has a state to count: instances in place of the GPU that is divided into them."""
     divided = {each.gpu for each in found if each.instance is not None}
-    states = [_Counted(each, state(each)) for each in found]
+    states = [_Classified(each, state(each)) for each in found]
     return [
-        _Counted(each.facts, "free") if each.state == DIVIDED else each
+        _Classified(each.facts, "free") if each.state == DIVIDED else each
         for each in states
         if each.state != DIVIDED or each.facts.gpu not in divided
     ]
@@ -67,7 +67,7 @@ def totals(found: Sequence[Facts]) -> str:
     """
     if not found:
         return "No GPUs"
-    counted = _counted(found)
+    counted = _classified(found)
     numbers = Counter(each.state for each in counted)
     counts = []
     for name, text in _COUNTED.items():
@@ -316,7 +316,7 @@ def headline(found: Sequence[Facts]) -> Headline:
     It names numbers and the job, of several GPUs the worst one. Where nothing is lost, it says what
     goes well.
     """
-    counted = _counted(found)
+    counted = _classified(found)
     for sentence in _SENTENCES:
         these = [each.facts for each in counted if each.state == sentence.state]
         if these:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people call a workload, and whose a GPU is.
+"""Names of workloads, jobs and owners.
 
 The rules of Prometheus make the label `owner` from the same words.
 """

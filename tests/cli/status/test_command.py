@@ -29,7 +29,7 @@ import uvicorn
 from exporter.cli.config.coerce import URL
 from exporter.cli.http_get import DaemonAddress
 from exporter.cli.status.command import Frames
-from exporter.cli.status.readers import Answered, ask_daemon
+from exporter.cli.status.readers import Reply, ask_daemon
 from exporter.cli.status.watch import watch
 from exporter.cli.terminal.screen import Screen
 from exporter.errors import SourceError
@@ -425,7 +425,7 @@ def test_frames_follow_each_other_until_interrupted(stub: Stub) -> None:
         )
     )
 
-    def reader() -> Answered:
+    def reader() -> Reply:
         answered = next(read)
         if isinstance(answered, BaseException):
             raise answered

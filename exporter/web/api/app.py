@@ -17,6 +17,7 @@ from exporter import __version__
 from exporter.specs import SpecBook
 from exporter.web.api.convert import (
     gpu_json,
+    gpu_ranks,
     gpus_answer,
     rooflines,
     specs_answer,
@@ -103,7 +104,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
             GpuAnswer(
                 timestamp_seconds=snapshot.timestamp_seconds,
                 notice=notice_of(snapshot),
-                gpu=gpu_json(found, snapshot.ranks),
+                gpu=gpu_json(found, gpu_ranks(snapshot)),
                 readings=readings(found, snapshot),
             )
         )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -73,8 +73,18 @@ def _xid(code: int, record: XidRecord) -> XidJson:
     return copied(XidJson, record, xid=code, tier=tier, meaning=describe(code))
 
 
-def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
-    """Return one GPU with the ranks of `ranks` that are on it.
+def gpu_ranks(snapshot: Snapshot) -> dict[str | None, list[GpuRankJson]]:
+    """Return the ranks on each physical GPU or any of its instances, by UUID."""
+    names = display_names({rank.job for rank in snapshot.ranks})
+    found: dict[str | None, list[GpuRankJson]] = {}
+    for rank in snapshot.ranks:
+        shown = copied(GpuRankJson, rank, display_name=names[rank.job])
+        found.setdefault(rank.gpu_uuid, []).append(shown)
+    return found
+
+
+def gpu_json(gpu: Gpu, ranks: Mapping[str | None, list[GpuRankJson]]) -> GpuJson:
+    """Return one GPU with its ranks of `ranks`.
 
     Of one that is not up there are only its identity, when it was last read, and the ranks.
     """
@@ -94,7 +104,7 @@ def gpu_json(gpu: Gpu, ranks: Iterable[Rank] = ()) -> GpuJson:
         identity=identity,
         board=copied(BoardJson, gpu) if is_read else None,
         shares=[_share(share) for share in gpu.shares if gpu.up],
-        ranks=gpu_ranks(device.uuid, ranks),
+        ranks=ranks.get(device.uuid, []),
         xids=[_xid(code, record) for code, record in sorted(gpu.xids.items())],
         **({} if gpu.up else absent),
     )
@@ -104,7 +114,8 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
     """Return every GPU of the node; none before the first snapshot."""
     if snapshot is None:
         return GpusAnswer(problem="no snapshot yet", gpus=[])
-    gpus = [gpu_json(gpu, snapshot.ranks) for gpu in snapshot.gpus]
+    ranks = gpu_ranks(snapshot)
+    gpus = [gpu_json(gpu, ranks) for gpu in snapshot.gpus]
     return copied(GpusAnswer, snapshot, notice=notice_of(snapshot), gpus=gpus)
 
 
@@ -173,17 +184,6 @@ def specs_answer(models: Iterable[GpuModel], book: SpecBook) -> SpecsAnswer:
     return SpecsAnswer(
         products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
     )
-
-
-def gpu_ranks(uuid: str, ranks: Iterable[Rank]) -> list[GpuRankJson]:
-    """Return the ranks on one physical GPU or any of its instances, among all of the node."""
-    known = list(ranks)
-    names = display_names({rank.job for rank in known})
-    return [
-        copied(GpuRankJson, rank, display_name=names[rank.job])
-        for rank in known
-        if rank.gpu_uuid == uuid
-    ]
 
 
 def _phases(rank: Rank) -> dict[str, PhaseJson]:

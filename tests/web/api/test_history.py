@@ -77,17 +77,6 @@ def test_a_gpu_that_is_gone_keeps_its_history(daemon: Daemon) -> None:
     assert daemon.client.get("/api/v1/gpus/0/history").status_code == 404
 
 
-def test_gzip(client: TestClient) -> None:
-    """The answer is compressed for those who take that."""
-    path = f"/api/v1/gpus/{H100}/history"
-    with client.stream("GET", path, headers={"accept-encoding": "gzip"}) as answer:
-        assert answer.headers["content-encoding"] == "gzip"
-        zipped = b"".join(answer.iter_raw())
-    plain = client.get(path, headers={"accept-encoding": "identity"})
-    assert "content-encoding" not in plain.headers
-    assert gzip.decompress(zipped) == plain.content
-
-
 @pytest.mark.parametrize(
     ("path", "status", "error"),
     [

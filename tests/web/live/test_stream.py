@@ -9,11 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.model.snapshot import Snapshot
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import SpecBook
 from exporter.web.live import stream
-from exporter.web.live.view import NodeView
+from exporter.web.live.stream import encoded, merge_patch
+from exporter.web.live.view import NodeView, Views
+from exporter.web.store import Store
 from tests import snapshots
+from tests.clocks import ManualClock
 from tests.web.conftest import Daemon
 from tests.web.live.merge_patch import merged
 from tests.web.live.viewer import Viewer
@@ -375,3 +383,78 @@ def test_post_is_refused(daemon: Daemon) -> None:
     """Nothing can be changed over HTTP."""
     answer = daemon.client.post("/api/v1/stream")
     assert answer.status_code == 405
+
+
+scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=3), st.lists(st.integers()))
+objects = st.recursive(
+    st.dictionaries(st.sampled_from("abcd"), scalars),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), st.one_of(scalars, inner)),
+    max_leaves=12,
+)
+
+
+@given(objects, objects)
+def test_patches_lead_from_one_to_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Applied as RFC 7386 says, a patch gives the second object."""
+    assert merged(before, merge_patch(before, after)) == after
+
+
+@given(objects)
+def test_equal_objects_have_an_empty_patch(value: dict[str, Any]) -> None:
+    """Nothing is said about what did not change."""
+    assert merge_patch(value, value) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"b": 3}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"c": None}}),
+        ({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}),
+        ({"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}),
+        ({}, {"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 1}}}),
+        ({"a": 1}, {}, {"a": None}),
+    ],
+)
+def test_examples(before: dict[str, Any], after: dict[str, Any], patch: dict[str, Any]) -> None:
+    """Members that changed, with None for those that are gone; lists whole."""
+    assert merge_patch(before, after) == patch
+
+
+SECONDS = 600
+MOST_BYTES_PER_SECOND = 4000
+CHUNK_BYTES = 8
+"""What HTTP adds to an event: its length and two line breaks."""
+
+
+def test_four_kilobytes_a_second(book: SpecBook) -> None:
+    """Eight GPUs, each with another story, need less than 4 kB a second on average."""
+    clock = ManualClock()
+    readers = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
+    store = Store()
+    views = Views(store, lambda: 1.0)
+    seen: list[Snapshot] = []
+    publisher = Publisher(
+        readers,
+        book,
+        Rules(),
+        clock,
+        (store.publish, seen.append),
+        training=[readers.jobs],
+    )
+    readers.start()
+    publisher.tick()
+    shown, sizes = views.latest(), []
+    whole = len(encoded("snapshot", 1, shown))
+    for _ in range(SECONDS):
+        clock.advance(1.0)
+        publisher.tick()
+        after = views.latest()
+        sizes.append(len(encoded("diff", 1, merge_patch(shown, after))) + CHUNK_BYTES)
+        shown = after
+    mean = sum(sizes) / len(sizes)
+    print(f"{mean:.0f} bytes/s on average, {max(sizes)} at most, {whole} at first")
+    assert sum(gpu.up for gpu in seen[0].gpus) == 8
+    assert mean > 500, "nothing changes: is anything simulated?"
+    assert mean < MOST_BYTES_PER_SECOND
+    assert sorted(sizes)[int(0.99 * SECONDS)] < MOST_BYTES_PER_SECOND

@@ -3,14 +3,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from exporter.model.reading import SUSPENDED
+from exporter.model.reading import SUSPENDED, THROTTLE_REASONS
+from exporter.model.snapshot import TIME_PARTS
 from exporter.web.wording import phrases, short
 from exporter.web.wording.facts import Facts, Holder, Range, Saturation
+from exporter.web.wording.phrases import (
+    PARTS,
+    THROTTLE_WORDS,
+    bounds_sentence,
+    throttle_words,
+    throttled_by,
+)
 
 ESTIMATE = Saturation(Range(0.0, 0.434), measured=False, source="estimate")
 MEASURED = Range(0.2, 0.2)
@@ -142,3 +153,63 @@ def test_short_phrases(
 def test_short_durations(seconds: float, text: str) -> None:
     """Two units, so that the column stays narrow."""
     assert short.duration(seconds) == text
+
+
+RATIOS = st.floats(min_value=0.0, max_value=1.0)
+
+
+def test_every_part_has_a_name() -> None:
+    assert sorted(PARTS) == sorted(TIME_PARTS)
+    assert len(set(PARTS.values())) == len(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [
+        ({}, None),
+        ({"saturated": (0.0, 1.0)}, None),
+        ({"saturated": (0.3, 1.0)}, "at its limit at least 30 %"),
+        ({"saturated": (0.553, 0.99)}, "at its limit 55 to 99 %"),
+        ({"narrow": (0.0, 0.44)}, "too few SMs busy at most 44 %"),
+        ({"clock": (0.0, 0.0)}, "lost to the clock 0 %"),
+        ({"idle": (0.2, 0.2)}, "idle 20 %"),
+        ({"idle": (1.0, 1.0)}, "idle 100 %"),
+        (
+            {"idle": (0.0, 0.1), "unsaturated": (0.0, 0.995), "saturated": (0.5, 0.6)},
+            "at its limit 50 to 60 %; idle at most 10 %",
+        ),
+    ],
+)
+def test_what_bounds_say(bounds: dict[str, tuple[float, float]], said: str | None) -> None:
+    """Bounds that say nothing are left out; ends that read the same are one number."""
+    assert bounds_sentence(bounds) == (None if said is None else f"Where the time goes: {said}.")
+
+
+@given(RATIOS, RATIOS)
+def test_no_end_is_said_that_the_bounds_do_not_have(one: float, other: float) -> None:
+    """At least is only said of a part that cannot be 0, at most of one that cannot be all."""
+    lower, upper = sorted((one, other))
+    said = bounds_sentence({"idle": (lower, upper)})
+    if said is None:
+        assert upper >= 0.99
+        assert lower < 0.001
+    elif "at least" in said:
+        assert lower > 0.0
+    elif "at most" in said:
+        assert upper < 1.0
+
+
+def test_every_reason_has_words_without_abbreviations() -> None:
+    """Those that the driver may give, and no others."""
+    assert tuple(THROTTLE_WORDS) == THROTTLE_REASONS
+    assert throttle_words("sw_power_cap") == "software power cap"
+    assert not [words for words in THROTTLE_WORDS.values() if re.search(r"\b[sh]w\b|_", words)]
+    assert throttle_words("of_a_newer_driver") == "of a newer driver"
+
+
+def test_bits_are_reasons_in_their_order() -> None:
+    """Each bit alone, all of them, and none."""
+    for bit, reason in enumerate(THROTTLE_REASONS):
+        assert throttled_by(1 << bit) == [THROTTLE_WORDS[reason]]
+    assert throttled_by((1 << len(THROTTLE_REASONS)) - 1) == list(THROTTLE_WORDS.values())
+    assert throttled_by(0) == []

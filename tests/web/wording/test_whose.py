@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporter.model.workload import SCHEDULERS, Workload
 from exporter.web.wording import phrases, short
 from exporter.web.wording.facts import Facts, Holder
-from exporter.web.wording.whose import owner, words_of, workload_words
+from exporter.web.wording.whose import display_names, owner, words_of, workload_words
 from tests.rules.promtool import Labels, Series
 from tests.rules.test_workloads import NAMED, SEVERAL
 
@@ -150,3 +150,36 @@ def test_an_instance_without_counters_is_unopened_too() -> None:
     assert (phrases.idle(facts), short.idle(facts)) == ("unopened 1 min", "1m given")
     works = Facts(0, held=False, allocated=True, idle=False)
     assert (phrases.idle(works), short.idle(works)) == ("not idle", "not idle")
+
+
+@pytest.mark.parametrize(
+    ("job", "shown"),
+    [
+        ("main@20261122T131520-4242", "main"),
+        ("train.py@slurm-77", "train.py"),
+        ("a@b@rdzv-0123abcd", "a@b"),
+        ("main@20261122T131520-4242 (bob)", "main@20261122T131520-4242 (bob)"),
+        ("main@20261122-4242", "main@20261122-4242"),
+        ("me@example", "me@example"),
+        ("x@slurm-", "x@slurm-"),
+        ("x@rdzv-0123abcde", "x@rdzv-0123abcde"),
+        ("x@slurm-7\n", "x@slurm-7\n"),
+        ("@slurm-7", "@slurm-7"),
+        ("resnet", "resnet"),
+    ],
+)
+def test_only_the_clients_own_suffix_is_cut(job: str, shown: str) -> None:
+    """Whatever a person has put behind an @ stays."""
+    assert display_names([job]) == {job: shown}
+
+
+def test_what_is_not_clear_is_shown_in_full() -> None:
+    """Two runs of one script, or a job that is really called so."""
+    runs = ["main@slurm-1", "main@slurm-2", "eval@slurm-1", "eval", "test@slurm-1"]
+    assert display_names(runs) == {
+        "main@slurm-1": "main@slurm-1",
+        "main@slurm-2": "main@slurm-2",
+        "eval@slurm-1": "eval@slurm-1",
+        "eval": "eval",
+        "test@slurm-1": "test",
+    }

@@ -80,60 +80,7 @@ def test_several_workloads_are_called_as_in_the_rules(series: Sequence[Series], 
     assert owner(unopened) == name
 
 
-POD = Holder("root", "python3", "training", "team-a/train-0")
-ROOT = Holder("root", "python3", "training")
 GIVEN: dict[str, Any] = {"allocated": True, "held": False, "idle": True}
-
-
-@pytest.mark.parametrize(
-    ("known", "expected"),
-    [
-        ({"holder": POD, "workloads": ("team-a/side", "team-a/train-0")}, "team-a/train-0"),
-        ({"holder": ROOT, "workloads": ("a/b", "c/d", "e/f")}, "3 workloads"),
-        ({"holder": ROOT, "workloads": ("a/b",)}, "root"),
-        ({"holder": ROOT}, "root"),
-        ({"holder": Holder(command="python3")}, None),
-        ({**GIVEN, "workloads": ("a/b",)}, "a/b"),
-        ({**GIVEN, "workloads": ("a/b", "c/d")}, "2 workloads"),
-        (GIVEN, None),
-        ({"held": False, "workloads": ("a/b",)}, None),
-        ({}, None),
-    ],
-)
-def test_owner(known: dict[str, Any], expected: str | None) -> None:
-    """The holder's workload; of several without one their number; else the process's user."""
-    assert owner(Facts(0, **known)) == expected
-
-
-@pytest.mark.parametrize(
-    ("known", "held_by", "idle", "column", "cell"),
-    [
-        (
-            {"holder": POD, "held": True, "idle": True, "idle_seconds": 7810.0},
-            *("team-a/train-0: python3 (training)", "held idle 2 h 10 min"),
-            *("team-a/train-0: python3 (training)", "2h10m held"),
-        ),
-        (
-            {**GIVEN, "workloads": ("a/b",), "idle_seconds": 9e5, "unopened_seconds": 3900.0},
-            *("given to a/b", "unopened 1 h 5 min", "given to a/b", "1h given"),
-        ),
-        (
-            {**GIVEN, "idle_seconds": 9e5},
-            *("given to somebody", "unopened", "given to somebody", "given"),
-        ),
-        (
-            {"allocated": False, "held": False, "idle": True, "idle_seconds": 60.0},
-            *("held by nobody", "idle 1 min", None, "1m00s free"),
-        ),
-    ],
-)
-def test_of_a_row(
-    known: dict[str, Any], held_by: str, idle: str, column: str | None, cell: str
-) -> None:
-    """Page and terminal name the workload where they named the user."""
-    facts = Facts(0, **known)
-    assert (phrases.holder(facts), phrases.idle(facts)) == (held_by, idle)
-    assert (short.holder(facts), short.idle(facts)) == (column, cell)
 
 
 def test_long_names_are_cut_in_words() -> None:

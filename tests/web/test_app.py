@@ -8,10 +8,6 @@ from http import HTTPStatus
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.specs import load_specs
-from exporter.web.api import app
-from tests.web.conftest import Daemon
-
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -64,31 +60,3 @@ def test_method_not_allowed(client: TestClient, path: str) -> None:
         assert answer.status_code == 405
         assert "GET" in answer.headers["allow"]
         assert answer.json()["error"] == "Method Not Allowed"
-
-
-def test_what_does_not_change_is_written_once(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The schema for ever, GPU models until another spec file is loaded."""
-    written: list[str] = []
-
-    def noted(name: str) -> None:
-        made = getattr(app, name)
-
-        def make(*of: object) -> object:
-            written.append(name)
-            return made(*of)
-
-        monkeypatch.setattr(app, name, make)
-
-    noted("described")
-    noted("specs_answer")
-    for _ in range(3):
-        assert daemon.client.get("/api/openapi.json").status_code == 200
-        assert len(daemon.client.get("/api/v1/specs").json()["products"]) > 70
-    assert written == ["described", "specs_answer"]
-
-    daemon.book = load_specs()
-    daemon.client.get("/api/v1/specs")
-    daemon.client.get("/api/openapi.json")
-    assert written[2:] == ["specs_answer"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What page and `status` say in the first seconds of a node, and whether it fits together."""
+"""What page and `status` say in the first seconds of a node, and after long waits for data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from exporter.web.wording.summary import headline, totals
 from tests import snapshots
 from tests.cli.status.answers import answer_of
 from tests.clocks import ManualClock
+from tests.publisher.starving import Starving
 
 BOOK = load_specs()
 SCENARIOS = ("demo", "mixed")
@@ -86,3 +87,26 @@ def test_words_fit_together_from_the_first_second_on(name: str, interval: float)
         assert [state(each) for each in page] == [state(each) for each in terminal.gpus]
         assert headline(page) == headline(terminal.gpus)
         assert totals(page) == terminal.title
+
+
+@pytest.mark.parametrize("seconds", [20, 60])
+def test_after_a_long_wait_a_busy_gpu_is_not_starved(seconds: int) -> None:
+    """The last window of reports is the whole wait; the page speaks of the last 10 s."""
+    with Starving() as node:
+        node.computes(0.37)
+        node.train([(seconds, seconds)] * 3)
+        shown = [facts for seen in node.seen for _, _, facts in rows(seen)]
+    ends = 1 + 4 * seconds  # ticks, at the beginning of the last wait
+    computing = shown[ends - seconds + 12 : ends - 1]
+    assert {state(facts) for facts in computing} == {"busy"}
+    assert not any("idle" in headline([facts]).text for facts in computing)
+    for facts in shown:
+        _fits(facts)
+
+
+def _fits(facts: Facts) -> None:
+    stall, idle = facts.data_stall, facts.idle_ratio
+    if stall is not None and idle is not None:
+        assert stall.lower <= idle + 0.02
+        assert facts.input_ratio is not None
+        assert stall.lower - 0.15 <= facts.input_ratio <= stall.upper + 0.15

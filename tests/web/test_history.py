@@ -43,58 +43,6 @@ def powers(history: History, since: float | None = None) -> list[tuple[float, fl
     ]
 
 
-def test_every_column_of_a_measured_gpu() -> None:
-    """Each column holds the last ten seconds, in its unit; both bounds are a measured ratio."""
-    history = History()
-    node = snapshots.with_training(at(0, snapshots.h100_training()), snapshots.rank_on_gpu())
-    history.add(node)
-    series = history.series(UUID, None)
-    assert series is not None
-    gpu = snapshots.h100_training()
-    [share] = gpu.shares
-    recent = share.recent
-    assert recent is not None
-    assert gpu.vitals is not None
-    found = {name: points[0] for name, points in series.columns.items()}
-    expected = {
-        "power": gpu.vitals.power_watts,
-        "power_limit": 700.0,
-        "sm_clock": gpu.vitals.clock_hertz["sm"],
-        "utilization": 0.99,
-        "saturation_lower": 0.561,
-        "saturation_upper": 0.561,
-        "sm": 0.94,
-        "int": 0.204,
-        "idle": recent.time_parts["idle"],
-        "saturated": recent.time_parts["saturated"],
-        "memory": 61_203_283_968,
-        "stall": recent.time_parts["idle"],
-        "wait": 0.31,
-        "flops": sum(recent.flops_per_second.values()),
-        "bytes": recent.dram_bytes_per_second,
-    }
-    for name, value in expected.items():
-        assert found[name] == pytest.approx(value, rel=1e-6), name
-    assert found["throttled"] == 1 << THROTTLE_REASONS.index("sw_power_cap")
-    assert list(series.columns) == [name for name in COLUMNS if name in series.columns]
-    assert "stall_lower" not in series.columns
-    assert series.timestamps == [NOW]
-
-
-def test_estimates_are_bounds_and_unknown_columns_are_left_out() -> None:
-    """A GPU without counters has its bounds; nothing is made up."""
-    history = History()
-    gpu = snapshots.t4_estimate()
-    history.add(at(0, gpu))
-    series = history.series(gpu.device.uuid, None)
-    assert series is not None
-    assert series.columns["saturation_lower"] == [0.0]
-    assert series.columns["saturation_upper"] == [pytest.approx(0.43)]
-    assert series.columns["stall_lower"] == [0.125]
-    assert series.columns["stall_upper"] == [0.3125]
-    assert not {"sm", "idle", "flops", "stall", "wait"} & set(series.columns)
-
-
 def test_a_limit_that_is_changed_leaves_the_past_as_it_was() -> None:
     """Each point has the limit that held then, also one without other readings of the board."""
     history = History()

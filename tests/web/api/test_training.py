@@ -9,8 +9,6 @@ from exporter.model.training import TRAINING_DEGRADATIONS, Loader, TrainingTotal
 from tests import snapshots
 from tests.web.conftest import Daemon
 
-H100 = "GPU-11111111-2222-3333-4444-000000000000"
-
 
 def test_ranks_of_one_job_stand_together(daemon: Daemon) -> None:
     """A job is listed once; a GPU that this node does not show has no index."""

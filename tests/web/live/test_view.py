@@ -18,7 +18,6 @@ from exporter.web.page.node import problem_view
 from tests import snapshots
 from tests.web.api.test_app import nulls
 
-H100 = snapshots.h100_training().device.uuid
 RECORDED = "This data is recorded, and played back: it is not what the GPUs do now."
 
 

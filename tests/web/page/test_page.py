@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -342,49 +344,25 @@ def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("write", "value", "text"),
     [
-        (0.0, "0 s"),
-        (59.9, "59 s"),
-        (60.0, "1 min"),
-        (3600.0, "1 h 0 min"),
-        (7860.0, "2 h 11 min"),
-        (277200.0, "3 d 5 h"),
+        (numbers.duration, 0.0, "0 s"),
+        (numbers.duration, 59.9, "59 s"),
+        (numbers.duration, 60.0, "1 min"),
+        (numbers.duration, 7860.0, "2 h 11 min"),
+        (numbers.duration, 277200.0, "3 d 5 h"),
+        (numbers.percent, 0.0004, "0 %"),
+        (numbers.percent, 0.002, "0.2 %"),
+        (numbers.percent, 0.0994, "9.9 %"),
+        (numbers.percent, 0.125, "13 %"),
+        (numbers.flops, 656.4e12, "656 TFLOP/s"),
+        (numbers.flops, 999.9e12, "1.00 PFLOP/s"),
+        (numbers.flops, 0.0, "0 FLOP/s"),
+        (numbers.precision_name, "bf16_tensor", "BF16 tensor"),
+        (numbers.precision_name, "fp8_tensor_fp16acc", "FP8 tensor (FP16 sums)"),
+        (numbers.precision_name, "int8", "INT8"),
     ],
 )
-def test_lengths_of_time(seconds: float, text: str) -> None:
-    """As a person would say them, rounded down."""
-    assert numbers.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"),
-    [(0.0, "0 %"), (0.0004, "0 %"), (0.002, "0.2 %"), (0.0994, "9.9 %"), (0.125, "13 %")],
-)
-def test_percents(ratio: float, text: str) -> None:
-    """Small ones have a decimal, halves are rounded up."""
-    assert numbers.percent(ratio) == text
-
-
-def test_names_of_precisions() -> None:
-    """One name has no comma, so that a list of them is not read as more."""
-    names = {
-        "bf16_tensor": "BF16 tensor",
-        "fp8_tensor_fp16acc": "FP8 tensor (FP16 sums)",
-        "int8": "INT8",
-    }
-    assert {key: numbers.precision_name(key) for key in names} == names
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (656.4e12, "656 TFLOP/s"),
-        (999.9e12, "1.00 PFLOP/s"),
-        (1.35e12, "1.35 TFLOP/s"),
-        (0.0, "0 FLOP/s"),
-    ],
-)
-def test_rates(value: float, text: str) -> None:
-    """Three digits and a prefix."""
-    assert numbers.flops(value) == text
+def test_numbers(write: Callable[[Any], str], value: object, text: str) -> None:
+    """Times rounded down, ratios with a decimal where small, rates to three digits."""
+    assert write(value) == text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.model.snapshot import TIME_PARTS
 from exporter.web.wording import phrases, short
-from exporter.web.wording.facts import Facts
+from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.phrases import (
     PARTS,
     THROTTLE_WORDS,
@@ -20,6 +20,7 @@ from exporter.web.wording.phrases import (
     throttle_words,
     throttled_by,
 )
+from exporter.web.wording.state import stall_level
 
 
 @pytest.mark.parametrize(
@@ -117,3 +118,17 @@ def test_bits_are_reasons_in_their_order() -> None:
         assert throttled_by(1 << bit) == [THROTTLE_WORDS[reason]]
     assert throttled_by((1 << len(THROTTLE_REASONS)) - 1) == list(THROTTLE_WORDS.values())
     assert throttled_by(0) == []
+
+
+def test_stall_levels() -> None:
+    """Below 5 % nothing is wrong, from 20 % on the loader is the bottleneck."""
+    ratios = (0.0, 0.049, 0.05, 0.199, 0.2, 1.0)
+    assert [stall_level(Range(ratio, ratio)) for ratio in ratios] == [
+        *("fine", "fine", "some", "some", "high", "high")
+    ]
+
+
+def test_a_stall_of_two_levels_has_none() -> None:
+    """Beside "starved" a stall of 0 to 50 % is not fine."""
+    assert stall_level(Range(0.0, 0.5)) == stall_level(Range(0.19, 0.2)) == ""
+    assert stall_level(Range(0.2, 0.9)) == "high"

@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 from exporter import log
 from exporter.cli import config
@@ -25,15 +26,6 @@ WATCH_SECONDS = "1s"
 _NO_REPLY = Reply("", Snapshot(0.0))
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the command itself."""
-
-    watch: str | None = None
-    """The time between two frames as the user wrote it; None: one frame only."""
-    json: bool = False
-
-
 def add_options(parser: config.Parser) -> None:
     """Add the options of the command."""
     parser.own.add_argument(
@@ -49,27 +41,23 @@ def add_options(parser: config.Parser) -> None:
 
 
 def run(invocation: Invocation) -> int:
-    """Run the command; return the exit code."""
-    # The table is for a person: logging starts only where there is something to log.
-    settings, given = invocation.settings(), invocation.options
-    return status(settings, Options(given.watch, given.json), invocation.environ)
-
-
-def status(settings: config.Settings, options: Options, environ: Mapping[str, str]) -> int:
     """Show what each GPU does; return the exit code.
 
     Raises:
         ConfigError: an option is wrong.
-        SourceError: nobody answers, in one line.
+        SourceError: neither the daemon nor a GPU answers, in one line.
     """
-    interval = None if options.watch is None else _interval_seconds(options.watch)
+    # The table is for a person: logging starts only where there is something to log.
+    settings, given = invocation.settings(), invocation.options
+    interval = None if given.watch is None else _interval_seconds(given.watch)
     with ExitStack() as stack:
         reader, first = _reader(settings, interval, stack)
         if interval is None:
-            return _print_once(first or reader(), options, environ)
-        if options.json:
+            reply = first or reader()
+            return _print_json(reply) if given.json else _print_table(reply, invocation.environ)
+        if given.json:
             return _print_for_ever(reader, first, interval)
-        return watch(Frames(reader, first), interval, sys.stdout, environ)
+        return watch(Frames(reader, first), interval, sys.stdout, invocation.environ)
 
 
 def _interval_seconds(text: str) -> float:
@@ -86,16 +74,12 @@ def _interval_seconds(text: str) -> float:
 def _reader(
     settings: config.Settings, interval: float | None, stack: ExitStack
 ) -> tuple[Reader, Reply | None]:
-    """Return whom to ask from now on, and the first answer if there is one already.
+    """Return the source of replies, and the first reply if there is one already.
 
-    A daemon that the user named is the only one to ask; another node's GPUs are not this one's.
+    Without a daemon the GPUs are read, unless the user named a daemon: it may be another node's.
     """
     try:
-        daemon = daemon_of(settings, "status")
-
-        def ask() -> Reply:
-            return ask_daemon(daemon)
-
+        ask = partial(ask_daemon, daemon_of(settings, "status"))
         return ask, ask()
     except SourceError as error:
         if settings.url is not None:
@@ -110,15 +94,17 @@ def _reader(
     return stack.enter_context(local_reader(settings, why)), None
 
 
-def _print_once(reply: Reply, options: Options, environ: Mapping[str, str]) -> int:
+def _print_table(reply: Reply, environ: Mapping[str, str]) -> int:
     shown = view(reply.snapshot, reply.notices, since_start=reply.since_start)
-    if options.json:
-        _print(reply.text)
-    elif not shown.gpus:
+    if not shown.gpus:
         raise SourceError(": ".join(("no GPU", *view(reply.snapshot).notices)))
-    else:
-        for line in rendered(shown, screen_of(sys.stdout, environ)):
-            _print(line)
+    for line in rendered(shown, screen_of(sys.stdout, environ)):
+        _print(line)
+    return 0
+
+
+def _print_json(reply: Reply) -> int:
+    _print(reply.text)
     return 0
 
 
@@ -127,7 +113,7 @@ def _print(line: str) -> None:
 
 
 class Frames:
-    """Reads what to show next; while nobody answers, the last answer stays below the reason."""
+    """Reads the next frame; while the daemon does not answer, shows the last reply and why."""
 
     def __init__(self, reader: Reader, first: Reply | None) -> None:
         self._reader = reader
@@ -154,7 +140,7 @@ class Frames:
 
 
 def _print_for_ever(reader: Reader, first: Reply | None, interval_seconds: float) -> int:
-    """Print one line of JSON every interval until interrupted, and none while nobody answers."""
+    """Print one line of JSON every interval until interrupted; none while reading fails."""
     reply = first
     with suppress(KeyboardInterrupt):
         while True:

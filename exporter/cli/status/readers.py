@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Protocol
 
 from exporter.cli.config import Settings
 from exporter.cli.http_get import Answer, DaemonAddress, get
@@ -38,11 +37,8 @@ class Reply:
     """Whether this process has just started to read: it cannot know idle times."""
 
 
-class Reader(Protocol):
-    """Gets the latest snapshot."""
-
-    def __call__(self) -> Reply:
-        """Ask once; raises SourceError with one line."""
+Reader = Callable[[], Reply]
+"""Gets the latest snapshot; raises SourceError with one line."""
 
 
 def ask_daemon(daemon: DaemonAddress) -> Reply:

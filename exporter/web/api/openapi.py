@@ -20,14 +20,9 @@ _STREAM = (
 )
 
 
-def _problem(what: str) -> dict[str, Any]:
-    schema = {"$ref": _REFERENCE.format(model="Problem")}
-    return {"description": what, "content": {"application/json": {"schema": schema}}}
-
-
-def _columns(model: str) -> dict[str, Any]:
+def _json(model: str, what: str = "Columns.") -> dict[str, Any]:
     schema = {"$ref": _REFERENCE.format(model=model)}
-    return {"description": "Columns.", "content": {"application/json": {"schema": schema}}}
+    return {"description": what, "content": {"application/json": {"schema": schema}}}
 
 
 def _parameter(name: str, where: str, kind: str, what: str) -> dict[str, Any]:
@@ -66,9 +61,9 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
                     _parameter("since", "query", "number", "Unix time: only the points after it."),
                 ],
                 "responses": {
-                    "200": _columns("HistoryAnswer"),
-                    "400": _problem("A parameter is not a number."),
-                    "404": _problem("There is no such GPU or instance."),
+                    "200": _json("HistoryAnswer"),
+                    "400": _json("Problem", "A parameter is not a number."),
+                    "404": _json("Problem", "There is no such GPU or instance."),
                 },
             }
         },
@@ -77,7 +72,7 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
                 "summary": "Trails",
                 "description": "Where every GPU was in its roofline in the last 3 minutes.",
                 "operationId": "trails",
-                "responses": {"200": _columns("TrailsAnswer")},
+                "responses": {"200": _json("TrailsAnswer")},
             }
         },
         STREAM_PATH: {

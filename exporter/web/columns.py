@@ -14,7 +14,6 @@ from operator import attrgetter
 from exporter.model.reading import THROTTLE_REASONS, Activity
 from exporter.model.snapshot import TIME_PARTS, Gpu, Rank, Recent, Share
 from exporter.web import waits
-from exporter.web.wording.facts import Range
 
 _BOARD_COLUMNS = ("power", "power_limit", "sm_clock", "temperature", "throttled")
 _SHARE_COLUMNS = (
@@ -62,19 +61,6 @@ def readings(gpu: Gpu, share: Share | None, ranks: Sequence[Rank], now: float) -
     own = NO_SHARE if share is None else share_values(share, ranks, NO_LINKS, now)
     found = zip(COLUMNS, board + own, strict=True)
     return {name: value for name, value in found if value is not None}
-
-
-def idle_ratio(recent: Recent | None) -> float | None:
-    """Return the part of the last seconds in which nothing ran: by its counters, else the driver's.
-
-    Unlike the time in idle intervals it looks inside the intervals.
-    """
-    if recent is None:
-        return None
-    parts, busy = recent.time_parts, recent.busy_ratio
-    if "idle" in parts:
-        return parts["idle"]
-    return None if busy is None else max(0.0, 1.0 - busy)
 
 
 def _busy_ratio(share: Share) -> float | None:
@@ -167,26 +153,9 @@ def _work(share: Share) -> Values:
     return now.total_flops_per_second, now.dram_bytes_per_second
 
 
-def stall_of(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
-    """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
-
-    `now` is the Unix time; without it an unfinished wait does not count.
-    """
-    bounds = {} if share is None else share.data_stall
-    idle = None if share is None or now is None else share.totals.idle_for_seconds
-    return waits.data_stall(
-        ranks,
-        [(each.lower, each.upper) for each in bounds.values()],
-        now=now or 0.0,
-        idle_seconds=idle,
-        idle_ratio=None if share is None else idle_ratio(share.recent),
-        window_seconds=None if share is None or share.recent is None else share.recent.seconds,
-    )
-
-
 def _stall(share: Share, ranks: Sequence[Rank], now: float) -> Values:
     """Return the measured stall, or the two bounds of what is not measured."""
-    found = stall_of(share, ranks, now)
+    found = waits.data_stall(share, ranks, now)
     if found is None:
         return None, None, None
     measured = any(rank.verified and rank.data_stall_ratio is not None for rank in ranks)

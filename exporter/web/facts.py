@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.web import waits
-from exporter.web.columns import ESTIMATE, idle_ratio, is_old, measured_saturation, readings
+from exporter.web.columns import ESTIMATE, is_old, measured_saturation, readings
 from exporter.web.wording.facts import (
     Counting,
     Facts,
@@ -114,7 +114,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         measuring=recent is None and not (share.limiter and share.totals.observed_seconds),
         window_seconds=None if recent is None else recent.seconds or None,
         busy_ratio=values.get("utilization"),
-        idle_ratio=idle_ratio(recent),
+        idle_ratio=waits.idle_ratio(recent),
         clock_ratio=values.get("clock"),
         saturation=_saturation(share, values),
         limiter=share.limiter if recent is None else recent.limiter,

@@ -32,7 +32,7 @@ class Scrapes:
     def __init__(
         self, most: int = PARALLEL_SCRAPES, refused: Callable[[str], None] = uncounted
     ) -> None:
-        """Take the limit, and whom to call for each scrape that it refuses."""
+        """Take the limit, and what to call for each scrape that it refuses."""
         self._most = most
         self._refused = refused
         self._running = 0

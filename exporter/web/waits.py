@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data stall of a GPU: measured by its training jobs, or bounded.
 
-It is one number, or its bounds, for every place that shows it: the part of the last 10 s in which
-the GPU was idle because a job on it waited. A rank that the driver does not list on the GPU is
-shown there, but does not count.
+The data stall is the part of the last 10 s in which the GPU was idle because a job on it waited for
+data; page, history and `status` show the same number. Only verified ranks count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from exporter.model.snapshot import RECENT_SECONDS, Rank
+from exporter.model.snapshot import RECENT_SECONDS, Rank, Recent, Share
 from exporter.web.wording.facts import Range
 
 Place = tuple[str | None, int | None]
@@ -26,43 +25,43 @@ def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
     return found
 
 
-def data_stall(
-    ranks: Sequence[Rank],
-    bounds: Iterable[tuple[float, float]],
-    *,
-    now: float,
-    idle_seconds: float | None,
-    idle_ratio: float | None,
-    window_seconds: float | None = None,
-) -> Range | None:
-    """Return the stall of a GPU whose worst rank is among `ranks`; None where nothing is known.
+def idle_ratio(recent: Recent | None) -> float | None:
+    """Return the part of the last seconds in which nothing ran: by its counters, else the driver's.
 
-    It is what a rank measures; else what `bounds` it from outside the job, by every method that
-    could, as far as that can be of the last seconds. A wait that goes on at the Unix time `now` has
-    not been reported yet, and counts for as long as it goes on and the GPU has been idle. A job's
-    reports are not of exactly the last seconds; the stall is at most the `idle_ratio` of these.
-
-    Args:
-        ranks: those on the GPU.
-        bounds: lower and upper, of each method.
-        now: Unix time.
-        idle_seconds: for how long the GPU has been idle without a break.
-        idle_ratio: the part of the last seconds in which it was idle.
-        window_seconds: how many of the last seconds were observed; None where that is not known.
+    Unlike the time in idle intervals it looks inside the intervals.
     """
+    if recent is None:
+        return None
+    parts, busy = recent.time_parts, recent.busy_ratio
+    if "idle" in parts:
+        return parts["idle"]
+    return None if busy is None else max(0.0, 1.0 - busy)
+
+
+def data_stall(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
+    """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
+
+    It is what the worst rank measures; else what bounds it from outside the job, by every method,
+    as far as that can be of the last seconds. An unfinished wait is not reported yet: it counts
+    from its beginning to the Unix time `now`, while the share has been idle; without `now` it does
+    not count. The stall is at most the time in which the share was idle.
+    """
+    bounds = () if share is None else tuple(share.data_stall.values())
+    recent = None if share is None else share.recent
+    idle_for = None if share is None or now is None else share.totals.idle_for_seconds
+    idle, window = idle_ratio(recent), (recent and recent.seconds) or RECENT_SECONDS
     known = [rank for rank in ranks if rank.verified]
-    lasting = _lasting(known, now, idle_seconds, window_seconds or RECENT_SECONDS)
+    lasting = _lasting(known, now or 0.0, idle_for, window)
     measured = _most(rank.data_stall_ratio for rank in known)
-    found = list(bounds)
-    most = 1.0 if idle_ratio is None else min(max(idle_ratio, 0.0), 1.0)
+    most = 1.0 if idle is None else min(max(idle, 0.0), 1.0)
     if measured is not None:
         lower = upper = max(measured, lasting or 0.0)
-    elif found:
-        least, most = _fits(known, idle_ratio)
-        lower = max(least, lasting or 0.0, *(each for each, _ in found))
-        upper = max(lower, min(each for _, each in found))
+    elif bounds:
+        least, most = _fits(known, idle)
+        lower = max(least, lasting or 0.0, *(each.lower for each in bounds))
+        upper = max(lower, min(each.upper for each in bounds))
     elif lasting is not None:
-        lower, upper = lasting, max(lasting, idle_ratio or 0.0)
+        lower, upper = lasting, max(lasting, idle or 0.0)
     else:
         return None
     return Range(min(lower, most), min(upper, most))

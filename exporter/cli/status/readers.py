@@ -22,7 +22,7 @@ ANSWER_SECONDS = 4.0
 """The first answer of a daemon waits until its API is loaded."""
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0
-"""A snapshot of this age is said to be old: it should be a second old."""
+"""From this age on a notice says that the snapshot is old."""
 
 
 @dataclass(frozen=True, slots=True)

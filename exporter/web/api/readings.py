@@ -15,7 +15,7 @@ from exporter.web.api.models.gpus import ReadingJson
 
 OK = "ok"
 NO_ANSWER = "no_answer"
-"""It is absent, and nobody says why."""
+"""Absent for an unknown reason."""
 DOWN = "unreachable"
 UNSUPPORTED = "unsupported"
 COUNTER_SOURCES = ("gpm", "dcgm", "cupti")

@@ -90,9 +90,9 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
 
 
 def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
-    """Return what is said of a GPU or instance that is up."""
+    """Return the words of a GPU or instance that is up."""
     if word == DIVIDED:
-        # It is shown for its board alone; what it does is said of its instances.
+        # Only its board has a row here; its work is in the rows of its instances.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
     return {
         "limit": phrases.limiter(facts, word),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/api/v1/stream``: the live view as server-sent events, encoded once for all clients.
 
-The publisher's thread makes the events, the event loop sends them. While nobody watches, neither
-has anything to do.
+The publisher's thread encodes events, the event loop sends them. Without clients neither does
+anything.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Streams:
         clock: Callable[[], float] = time.monotonic,
         refused: Callable[[str], None] = uncounted,
     ) -> None:
-        """Take what is shown, how many may watch, and whom to call when one more is refused."""
+        """Take the views, the limit of streams, and what to call for each refused one."""
         self.views = views
         self._refused = refused
         self._clock = clock

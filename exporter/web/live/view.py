@@ -87,7 +87,7 @@ def node_view(
 
 
 class Views:
-    """What page and stream show. Any thread may ask; nothing is made while nobody does."""
+    """The view of the latest snapshot, made on demand and cached; safe in any thread."""
 
     def __init__(
         self,

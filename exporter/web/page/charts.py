@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart, and what is said below it."""
+    """One chart and the note below it."""
 
     name: str
     heading: str

@@ -47,12 +47,14 @@ CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one 
 """How well the figures of a GPU model are known."""
 LONGEST, LONGEST_WORKLOAD = 160, 320
 """Characters of a value. Of a workload every part is named, each of which is cut by itself."""
-Terms = Iterable[tuple[str, str | None]]
+Entries = Iterable[tuple[str, str | None]]
 
 
-def _list(heading: str, name: str, terms: Terms, empty: str = "", longest: int = LONGEST) -> str:
+def _list(
+    heading: str, name: str, entries: Entries, empty: str = "", longest: int = LONGEST
+) -> str:
     """Return what is known of these as a list; what is None is left out."""
-    known = [(term, value) for term, value in terms if value]
+    known = [(term, value) for term, value in entries if value]
     items = "".join(
         f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, longest))}</dd></div>"
         for term, value in known
@@ -69,7 +71,7 @@ def _yes(value: bool | None, bad: str, good: str) -> str | None:
     return None if value is None else bad if value else good
 
 
-def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
+def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Entries:
     device = gpu.device
     memory = device.memory_bytes
     yield "Name", device.name
@@ -95,8 +97,8 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Terms:
     yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
 
 
-def _whose(share: Share) -> Terms:
-    """Return to whom it is given, and every workload on it with all that it is called."""
+def _whose(share: Share) -> Entries:
+    """Return whether a scheduler allocated it, and its workloads with all of their names."""
     work, totals = share.work, share.totals
     if work.allocated is not None:
         said = "to nobody"
@@ -139,7 +141,7 @@ def _counts(values: Mapping[str, int]) -> str | None:
     return ", ".join(f"{count} {plain(name)}" for name, count in values.items()) or None
 
 
-def _health(gpu: Gpu) -> Terms:
+def _health(gpu: Gpu) -> Entries:
     health = gpu.health or Health()
     for code, record in gpu.xids.items():
         yield f"Xid {code}", f"{record.count} since the exporter started: {describe(code)}"
@@ -162,7 +164,7 @@ def _health(gpu: Gpu) -> Terms:
     yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
 
 
-def _readings(gpu: Gpu, gpu_instance: int | None) -> Terms:
+def _readings(gpu: Gpu, gpu_instance: int | None) -> Entries:
     """Yield what is absent, of an instance without what is of another one alone."""
     for name, state in gpu.states.items():
         group, instance = group_and_instance(name)

@@ -8,8 +8,7 @@ from html import escape
 
 from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
-from exporter.web.columns import idle_ratio, stall_of
-from exporter.web.waits import live_ranks
+from exporter.web import waits
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import cut, fixed, percent, plain
 from exporter.web.wording.phrases import data_stall
@@ -50,12 +49,12 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
     It is made as the number in the GPU's row is, which is that of the worst rank. `share` is what
     the rank runs on, `now` the Unix time.
     """
-    stall = stall_of(share, [rank], now)
+    stall = waits.data_stall(share, [rank], now)
     recent = None if share is None else share.recent
     known = Facts(
         0,
         window_seconds=None if recent is None else recent.seconds or None,
-        idle_ratio=idle_ratio(recent),
+        idle_ratio=waits.idle_ratio(recent),
         data_stall=stall,
         data_wait_ratio=rank.data_wait_ratio,
     )
@@ -134,7 +133,7 @@ def gpu_jobs(
     `share` is the GPU or instance at the Unix time `now`. The stall of the only rank is the one in
     the row above, which goes on while this stays as it is: it is not said twice.
     """
-    live = live_ranks(ranks).get((uuid, gpu_instance), [])
+    live = waits.live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)
     if not here:
         return ""

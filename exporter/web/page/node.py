@@ -52,7 +52,7 @@ best public kernels</li>
 <p class="note"></p>
 <p id="selected" hidden><a href="/">Open</a> <span></span></p>
 """
-"""What only a script can fill: it puts this into the page, so that nobody reads it empty."""
+"""Filled by a script, which inserts it; without scripts it would be empty."""
 
 
 def roofline_figure(rows: Mapping[str, Row]) -> str:

@@ -143,7 +143,7 @@ class Facts:
     allocated: bool | None = None
     """Whether a scheduler has given it away; None where none says."""
     unopened_seconds: float | None = None
-    """For how long it was seen to be given away and held by nobody without a break."""
+    """For how long without a break it was allocated and held by no process."""
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
     power_watts: float | None = None

@@ -103,7 +103,7 @@ def temperature(facts: Facts) -> str | None:
 
 
 def idle(facts: Facts) -> str | None:
-    """Return for how long it is idle, and whether somebody holds it: 1h01m held; or 40 % idle.
+    """Return for how long it is idle, and whether it is held: 1h01m held; or 40 % idle.
 
     1h given: for so long it was given to somebody who has not opened it; in one unit, so that the
     column does not grow by it.

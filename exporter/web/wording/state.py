@@ -35,7 +35,7 @@ HELD_IDLE_SECONDS = 10.0
 UP, DIVIDED, MEASURING, UNKNOWN = "up", "MIG", "measuring", "unknown"
 UNOPENED = "unopened"
 UNUSED = ("held idle", UNOPENED)
-"""States in which somebody pays for what nobody uses."""
+"""States of GPUs that are held or allocated, and not used."""
 _DOWN = ("suspended", ENDED)
 """Why a GPU is down, where that does not mean that it is lost."""
 
@@ -74,7 +74,7 @@ def _held_idle(one: Facts) -> bool:
 
 
 def _unopened(one: Facts) -> bool:
-    """Return whether nobody has opened what was given away.
+    """Return whether it is allocated, and no process has opened it.
 
     What nobody holds does nothing: that need not be seen, and is not of an instance without
     counters.

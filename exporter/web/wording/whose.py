@@ -73,12 +73,12 @@ def owner(facts: Facts) -> str | None:
 
 
 def is_unopened(facts: Facts) -> bool:
-    """Return whether a scheduler has given it to somebody, and no process holds it."""
+    """Return whether it is allocated and no process holds it."""
     return facts.allocated is True and facts.held is False
 
 
 def given(facts: Facts) -> str:
-    """Return to whom it is given: given to team-b/train-1; "" unless nobody has opened it."""
+    """Return "given to team-b/train-1" for an unopened GPU; "" for any other."""
     return f"given to {cut(owner(facts) or 'somebody')}" if is_unopened(facts) else ""
 
 

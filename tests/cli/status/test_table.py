@@ -37,16 +37,6 @@ def test_golden(columns: int) -> None:
     assert "\n".join(lines_of(node(), columns)) + "\n" == golden
 
 
-def test_an_estimate_is_two_bounds() -> None:
-    """Never a point, and marked as an estimate."""
-    line = row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
-
-    assert " 0\N{EN DASH}43 %  estimate" in line
-    close = answer_of(EXAMPLES["estimate"])
-    close["gpus"][0]["shares"][0]["saturation"]["lower_ratio"] = 0.43
-    assert " 43\N{EN DASH}43 %  estimate" in row(lines_of(close), "0")
-
-
 def with_ranks(gpu: Gpu, *ranks: Rank) -> list[str]:
     return lines_of(answer_of(snapshots.with_training(snapshots.snapshot(gpu), *ranks)))
 
@@ -96,41 +86,6 @@ def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     assert line.count("\x1b[2m") == 3
     assert line.endswith("\x1b[2mlost\x1b[0m")
     assert "%" not in line
-
-
-def test_idle_and_held() -> None:
-    """How long nothing was done, and whether somebody keeps it from others."""
-    answer = answer_of(EXAMPLES["idle"])
-    assert "1h01m free" in row(lines_of(answer), "0")
-    assert ": 1 free ·" in lines_of(answer)[0]
-
-    answer["gpus"][0]["shares"][0]["held"] = True
-    assert "1h01m held" in row(lines_of(answer), "0")
-    assert ": 1 held idle for 1 h 1 min ·" in lines_of(answer)[0]
-
-    del answer["gpus"][0]["shares"][0]["held"]
-    line = row(lines_of(answer), "0")
-    assert "1h01m" in line
-    assert "free" not in line
-
-
-def test_what_nobody_opened() -> None:
-    """To whom it was given and for how long nobody has opened it; an older daemon says nothing."""
-    answer = answer_of(EXAMPLES["idle"])
-    share = answer["gpus"][0]["shares"][0]
-    share |= {"allocated": True, "workloads": [{"scheduler": "kubernetes", "pod": "p"}]}
-    share["workloads"] += [{"scheduler": "of tomorrow", "pod": "p"}]
-    share["idle"]["unopened_for_seconds"] = 3900.0
-    lines = lines_of(answer)
-    assert ": 1 unopened for 1 h 5 min ·" in lines[0]
-    assert "  unopened " in row(lines, "0")
-    assert "  1h given    given to p" in row(lines, "0")
-
-    line = row(lines_of(answer, since_start=True), "0")
-    assert "  given " in line
-    assert "1h" not in line
-    del share["allocated"], share["workloads"], answer["source_states"]
-    assert "1h01m free" in row(lines_of(answer), "0")
 
 
 @pytest.mark.parametrize("columns", [40, 100, 190])
@@ -189,17 +144,6 @@ def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str |
         assert said is None or f"· means of the last {said} · driver 580" in title
 
 
-def test_idle_is_what_was_seen_of_it() -> None:
-    """Where it is not known whether a GPU is idle, a last busy time long ago does not say so."""
-    answer = answer_of(EXAMPLES["idle"])
-    share = answer["gpus"][0]["shares"][0]
-    del share["idle"]["idle_for_seconds"], share["limiter"], share["recent"]
-    lines = lines_of(answer)
-    assert ": 1 measuring ·" in lines[0]
-    assert "free" not in row(lines, "0")
-    assert "1h0" not in row(lines, "0")
-
-
 def test_since_start_no_time_is_claimed() -> None:
     """Whoever looked for a second only knows that it is idle now, not since when."""
     line = row(lines_of(answer_of(EXAMPLES["idle"]), since_start=True), "0")
@@ -207,18 +151,6 @@ def test_since_start_no_time_is_claimed() -> None:
     assert "idle free" in line
     assert "1h01m" not in line
     assert "49s" not in line
-
-
-def test_the_holder_is_named() -> None:
-    """Owner, command and class; an owner that is not known is left out."""
-    assert "ada: python3 (training)" in row(lines_of(node()), "0")
-    answer = node()
-    answer["gpus"][0]["shares"][0]["holder"] = {"command": "python3", "class": "other"}
-    assert " python3 (other) " in row(lines_of(answer), "0") + " "
-    for gpu in answer["gpus"]:
-        for share in gpu["shares"]:
-            share.pop("holder", None)
-    assert "HOLDER" not in lines_of(answer)[1]
 
 
 @pytest.mark.parametrize(

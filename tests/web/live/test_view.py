@@ -32,45 +32,9 @@ def row(gpu: Gpu, *ranks: Rank) -> dict[str, Any]:
     return {**first, "values": values_of(first)}
 
 
-def test_idle_for_less_than_a_second() -> None:
-    """No length of time is shown that rounds to nothing."""
-    totals = snapshots.h100_idle().shares[0].totals
-    asked = shared(snapshots.h100_idle(), totals=replace(totals, idle_for_seconds=0.4), recent=None)
-    assert row(asked)["words"]["idle"].endswith("idle just now")
-
-
 def shared(gpu: Gpu, **changes: Any) -> Gpu:
     """The GPU with another share."""
     return replace(gpu, shares=(replace(gpu.shares[0], **changes),))
-
-
-def test_what_was_not_seen_is_not_idle() -> None:
-    """A GPU that may or may not be idle is not free, whenever it was last busy."""
-    idle = snapshots.h100_idle()
-    totals = replace(idle.shares[0].totals, idle_for_seconds=None)
-    words = row(
-        shared(idle, totals=totals, utilization=None, activity=None, limiter=None, recent=None)
-    )["words"]
-    assert words["idle"] == "idle time not known"
-    assert words["used"] == "use not known"
-    assert words["word"] not in {"free", "idle", "held idle"}
-
-
-def test_often_idle() -> None:
-    """A GPU that works less than half of the time is not called busy here and idle there."""
-    node = snapshots.snapshot(shared(snapshots.t4_estimate(), limiter="idle", data_stall={}))
-    found = view(node)
-    [words] = [each["words"] for each in found["rows"].values()]
-    assert (words["word"], words["idle"]) == ("often idle", "not idle")
-    assert "limit" not in words
-    assert (found["headline"], found["totals"]) == (
-        "GPU 0 is often idle (bob)",
-        "1 GPU: 1 often idle",
-    )
-    starved = row(
-        shared(snapshots.t4_estimate(), limiter="idle", data_stall={"x": Bounds(0.3, 1.0)})
-    )
-    assert (starved["words"]["word"], starved["words"]["limit"]) == ("starved", "often idle")
 
 
 def test_a_gpu_without_ceilings() -> None:

@@ -34,7 +34,7 @@ from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.sources.table import prepared, workload_sources
-from exporter.sources.training import Access, TrainingOptions, TrainingSource, candidates
+from exporter.sources.training import SocketAccess, TrainingOptions, TrainingSource, candidates
 from exporter.sources.workload.container.containers import on_gpus
 from exporter.specs import SpecBook
 
@@ -148,7 +148,7 @@ def choose_training(
         socket_path = settings.training_socket
         options = TrainingOptions(
             paths=candidates(None if socket_path is None else str(socket_path), os.environ),
-            access=Access(settings.training_socket_mode, settings.training_socket_group),
+            access=SocketAccess(settings.training_socket_mode, settings.training_socket_group),
             max_jobs=settings.training_max_jobs,
             max_ranks=settings.training_max_ranks,
             owners=settings.process_owner,

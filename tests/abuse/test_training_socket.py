@@ -121,12 +121,12 @@ while True:
 BINDER = """
 import os, sys
 from exporter.errors import SourceError
-from exporter.sources.training.endpoint import Access, Endpoint
+from exporter.sources.training.endpoint import SocketAccess, Endpoint
 path, victim, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 before = os.stat(victim)
 for _ in range(count):
     try:
-        Endpoint(path, Access(0o666, "4242")).close()
+        Endpoint(path, SocketAccess(0o666, "4242")).close()
     except SourceError:
         pass
     try:

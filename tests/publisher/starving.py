@@ -18,8 +18,8 @@ from exporter.model.snapshot import Rank, Share, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import decode
-from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.ledger import Ledger
+from exporter.sources.training.receiver import Arrival
 from roofline_job import identity, process, reporter, watch
 from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS

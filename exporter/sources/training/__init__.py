@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.sources.training.endpoint import Access, candidates
+from exporter.sources.training.endpoint import SocketAccess, candidates
 from exporter.sources.training.training_reports import TrainingOptions, TrainingSource
 
-__all__ = ["Access", "TrainingOptions", "TrainingSource", "candidates"]
+__all__ = ["SocketAccess", "TrainingOptions", "TrainingSource", "candidates"]

@@ -22,7 +22,7 @@ from exporter.model.training import (
     Loader,
     TrainingTotals,
 )
-from exporter.sources.training.refusals import Refused
+from exporter.sources.training.refusals import Rejected
 
 VERSION = 1
 MOST_BYTES = 8192
@@ -93,17 +93,17 @@ def decode(data: bytes) -> Claim:
     """Return what a datagram claims.
 
     Raises:
-        Refused: it does not have the form of version 1 of the protocol; nothing else is raised.
+        Rejected: it does not have the form of version 1 of the protocol; nothing else is raised.
     """
     if len(data) > MOST_BYTES:
-        raise Refused("too_large")
+        raise Rejected("too_large")
     message = _parse(data)
     if type(message) is not dict:
         raise _unfit("report", "an object", message)
     get = message.get
     version = get("version")
     if type(version) is not int or version != VERSION:
-        raise Refused("version", f"version: expected {VERSION}, got {_shown(version)}")
+        raise Rejected("version", f"version: expected {VERSION}, got {_shown(version)}")
     report_id = get("id")
     if type(report_id) is not str or not _ID.fullmatch(report_id):
         raise _unfit("id", "32 hexadecimal digits in lower case", report_id)
@@ -133,7 +133,7 @@ def decode(data: bytes) -> Claim:
 
 
 def _constant(name: str) -> None:
-    raise Refused("not_json", f"{name} is not JSON")
+    raise Rejected("not_json", f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_constant)
@@ -143,13 +143,13 @@ def _parse(data: bytes) -> Any:
     try:
         return _DECODER.decode(data.decode())
     except UnicodeDecodeError as error:
-        raise Refused("not_json", f"not UTF-8 at byte {error.start}") from None
+        raise Rejected("not_json", f"not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise Refused("not_json", f"{error.msg} at character {error.pos}") from None
+        raise Rejected("not_json", f"{error.msg} at character {error.pos}") from None
     except ValueError:  # newer Pythons refuse numbers of thousands of digits
-        raise Refused("not_json", "a number has too many digits") from None
+        raise Rejected("not_json", "a number has too many digits") from None
     except RecursionError:
-        raise Refused("not_json", "nested too deeply") from None
+        raise Rejected("not_json", "nested too deeply") from None
 
 
 def _totals(get: Callable[[str], Any]) -> TrainingTotals:
@@ -158,10 +158,10 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
     stalls = get("phase_gpu_idle_seconds")
     idle_seconds = {} if stalls is None else _phases(stalls, "phase_gpu_idle_seconds")
     if _exceeds(math.fsum(phase_seconds.values()), step_seconds):
-        raise Refused("schema", "phase_seconds: add up to more than step_seconds")
+        raise Rejected("schema", "phase_seconds: add up to more than step_seconds")
     for phase, seconds in idle_seconds.items():
         if _exceeds(seconds, phase_seconds.get(phase, 0.0)):
-            raise Refused("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
+            raise Rejected("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
     samples, model_flops = get("samples"), get("model_flops")
     return TrainingTotals(
         steps=_number(get("steps"), "steps"),
@@ -237,7 +237,7 @@ def _name(value: Any, key: str, most_bytes: int) -> str:
     if value and value.isprintable() and len(value.encode()) <= most_bytes:
         return value
     expected = f"1 to {most_bytes} printable bytes"
-    raise Refused("label", f"{key}: expected {expected}, got {_shown(value)}")
+    raise Rejected("label", f"{key}: expected {expected}, got {_shown(value)}")
 
 
 def _optional_name(value: Any, key: str) -> str | None:
@@ -301,8 +301,8 @@ def _degraded(value: Any) -> tuple[str, ...]:
     return tuple(reason for reason in TRAINING_DEGRADATIONS if reason in found)
 
 
-def _unfit(key: str, expected: str, got: Any) -> Refused:
-    return Refused("schema", f"{key}: expected {expected}, got {_shown(got)}")
+def _unfit(key: str, expected: str, got: Any) -> Rejected:
+    return Rejected("schema", f"{key}: expected {expected}, got {_shown(got)}")
 
 
 def _shown(value: Any) -> str:

@@ -28,7 +28,7 @@ _OPEN = os.O_PATH | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SocketAccess:
     """Who may send to the socket."""
 
     mode: int = 0o666
@@ -48,7 +48,7 @@ def candidates(chosen: str | None, environ: Mapping[str, str]) -> tuple[str, ...
 class Endpoint:
     """One bound socket, and the file that leads to it."""
 
-    def __init__(self, path: str, access: Access) -> None:
+    def __init__(self, path: str, access: SocketAccess) -> None:
         """Bind it; make missing directories, and remove the file of a socket without a listener.
 
         Raises:
@@ -69,7 +69,7 @@ class Endpoint:
             reason = error.strerror if isinstance(error, OSError) and error.errno else error
             raise SourceError(f"{path}: {reason}") from error
 
-    def _bind(self, access: Access) -> None:
+    def _bind(self, access: SocketAccess) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         with contextlib.suppress(OSError):
             # Linux makes the file with the socket's permissions, so it is never open to more.

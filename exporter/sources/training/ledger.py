@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.sources.proc.procfs import user_name
-from exporter.sources.training.bounds import check_age, check_growth
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import Claim
-from exporter.sources.training.inbox import Arrival
-from exporter.sources.training.quota import FullError, Quota
-from exporter.sources.training.refusals import Refused
+from exporter.sources.training.receiver import Arrival
+from exporter.sources.training.refusals import Rejected
 
 KEPT_SECONDS = 300.0
 """How long a process is kept after its last report, also if it has reported that it ends. One that
@@ -28,9 +28,30 @@ CHECK_SECONDS = 1.0
 """Between two checks whether the processes that have not reported for a while are alive."""
 QUIET_SECONDS = 2.0
 """A process that reported within this time is not checked."""
+FASTER_RATIO = 1.05
+"""How much faster than this process's clock a job's may run."""
+AGE_SLACK_SECONDS = 5.0
+"""Allowed beyond the age of the process: its start is known in ticks, and clocks are read one after
+the other."""
+GROWTH_SLACK_SECONDS = 60.0
+"""Allowed beyond the time since the first report of an id, which may have waited this long in the
+kernel's queue while the exporter was stopped."""
+MOST_PER_SECOND: Mapping[str, float] = {
+    # An empty loop in Python runs some ten million times a second.
+    "steps": 1e6,
+    "batches": 1e6,
+    # That many samples of a hundred bytes are 1 TB/s of memory traffic.
+    "samples": 1e10,
+    # A hundred times a GPU's dense FP8 peak: one process may drive all GPUs of a node.
+    "model_flops": 1e18,
+}
+"""Rates that no process reaches on average over its life."""
+IDLE_SECONDS = 10.0
+"""An entry that was silent for longer makes room for a new one of the same user."""
 _MOST_USERS = 256
 _TOTALS = tuple(field.name for field in fields(TrainingTotals))
 
+Key = TypeVar("Key", bound=Hashable)
 _Job = tuple[int, str]
 """The uid, and the name that the user gave the job."""
 
@@ -61,6 +82,54 @@ class _Entry:
     @property
     def job(self) -> _Job:
         return self.peer.uid, self.claim.job
+
+
+class FullError(Exception):
+    """There is no room for another entry of this user."""
+
+
+class Quota(Generic[Key]):
+    """The entries of each user in a table, the one that was silent for longest first.
+
+    A user with no more entries than the size of the table over the number of users loses none.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: dict[int, OrderedDict[Key, float]] = {}
+        """By uid: when each entry was last used."""
+
+    def use(self, uid: int, key: Key, now: float) -> None:
+        """Note that an entry was used at monotonic time `now`; a new one is added."""
+        entries = self._entries.setdefault(uid, OrderedDict())
+        entries[key] = now
+        entries.move_to_end(key)
+
+    def remove(self, uid: int, key: Key) -> None:
+        """Take an entry out."""
+        del self._entries[uid][key]
+        if not self._entries[uid]:
+            del self._entries[uid]
+
+    def makes_room(self, uid: int, now: float) -> Key | None:
+        """Return the entry to drop for a new one of this user; None while the table is not full.
+
+        It is one of the user with the most, if that one keeps at least as many as this user then
+        has; else an own one that is idle.
+
+        Raises:
+            FullError: there is neither.
+        """
+        if sum(map(len, self._entries.values())) < self._size:
+            return None
+        own = self._entries.get(uid, OrderedDict[Key, float]())
+        largest = max(self._entries.values(), key=len)
+        if len(own) + 1 < len(largest):
+            return next(iter(largest))
+        oldest = next(iter(own), None)
+        if oldest is None or now - own[oldest] <= IDLE_SECONDS:
+            raise FullError
+        return oldest
 
 
 class Ledger:
@@ -98,7 +167,7 @@ class Ledger:
         """Keep what the sender of `arrival` claims.
 
         Raises:
-            Refused: the id belongs to another process, or the claim is not newer, contradicts an
+            Rejected: the id belongs to another process, or the claim is not newer, contradicts an
                 earlier one, is more than the process can have done, or finds no room.
         """
         now = arrival.monotonic_seconds
@@ -140,7 +209,7 @@ class Ledger:
         peer, now = arrival.peer, arrival.monotonic_seconds
         leaving = self._leaving(peer.uid, claim.job, now)
         if not self._processes.may_claim(peer.pid, claim.pid):
-            raise Refused("credentials", f"pid: {claim.pid} is not the sender's")
+            raise Rejected("credentials", f"pid: {claim.pid} is not the sender's")
         started = self._processes.started(peer.pid)
         age_seconds = self._processes.age_seconds(started)
         check_age(claim.totals, age_seconds)
@@ -165,17 +234,15 @@ class Ledger:
     def _leaving(self, uid: int, name: str, now: float) -> set[str]:
         """Return the ids to drop before a process of this user's job can be added."""
         leaving: set[str] = set()
-        if (uid, name) not in self._ids:
-            try:
-                job = self._job_quota.makes_room(uid, now)
-            except FullError:
-                raise Refused("jobs", f"job: {name} is one more than {self._max_jobs}") from None
-            leaving |= self._ids[job] if job is not None else set()
         try:
+            if (uid, name) not in self._ids:
+                reason, why = "jobs", f"job: {name} is one more than {self._max_jobs}"
+                job = self._job_quota.makes_room(uid, now)
+                leaving |= set() if job is None else self._ids[job]
+            reason, why = "ranks", f"a process of {name} is one more than {self._max_ranks}"
             rank = self._rank_quota.makes_room(uid, now)
         except FullError:
-            why = f"a process of {name} is one more than {self._max_ranks}"
-            raise Refused("ranks", why) from None
+            raise Rejected(reason, why) from None
         return leaving if rank is None else leaving | {rank}
 
     def _drop(self, report_id: str) -> None:
@@ -215,7 +282,7 @@ def _nobody(uid: int) -> None:
 
 
 def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:
-    """Raise Refused where totals are more than the process can have done by then."""
+    """Raise Rejected where totals are more than the process can have done by then."""
     check_age(totals, now - entry.born_monotonic_seconds)
     check_growth(
         totals.step_seconds - entry.first_step_seconds, now - entry.first_monotonic_seconds
@@ -231,17 +298,17 @@ def _announced_wait(before: Claim, now: Claim) -> float:
 
 
 def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
-    """Raise Refused unless `claim` can follow what is known of its id."""
+    """Raise Rejected unless `claim` can follow what is known of its id."""
     known = entry.claim
     if peer != entry.peer or claim.pid != known.pid:
-        raise Refused("credentials", f"id: belongs to {entry.peer}")
+        raise Rejected("credentials", f"id: belongs to {entry.peer}")
     if claim.sequence <= known.sequence:
-        raise Refused("old", f"sequence: {claim.sequence} after {known.sequence}")
+        raise Rejected("old", f"sequence: {claim.sequence} after {known.sequence}")
     if (claim.job, claim.rank) != (known.job, known.rank):
-        raise Refused("schema", "id: belongs to another job or rank")
+        raise Rejected("schema", "id: belongs to another job or rank")
     key = _falling(known.totals, claim.totals)
     if key is not None:
-        raise Refused("schema", f"{key}: fell")
+        raise Rejected("schema", f"{key}: fell")
 
 
 def _falling(before: TrainingTotals, now: TrainingTotals) -> str | None:
@@ -290,3 +357,35 @@ def _report(report_id: str, entry: _Entry) -> TrainingReport:
         silent=entry.is_silent,
     )
     return entry.report
+
+
+def check_age(totals: TrainingTotals, age_seconds: float) -> None:
+    """Refuse what a process of this age cannot have done.
+
+    Phases need no check: `decode` has refused those that exceed the wall time of the loop.
+
+    Raises:
+        Rejected: implausible.
+    """
+    seconds = FASTER_RATIO * max(age_seconds, 0.0) + AGE_SLACK_SECONDS
+    if totals.step_seconds > seconds:
+        raise _implausible("step_seconds", totals.step_seconds, f"its process has {seconds:.0f} s")
+    for name, rate in MOST_PER_SECOND.items():
+        count: float | None = getattr(totals, name)
+        if count is not None and count > rate * seconds:
+            raise _implausible(name, count, f"at most {rate:g} a second are believed")
+
+
+def check_growth(grown_seconds: float, elapsed_seconds: float) -> None:
+    """Refuse wall time of the loop that grew faster than time since the first report.
+
+    Raises:
+        Rejected: implausible.
+    """
+    if grown_seconds > FASTER_RATIO * elapsed_seconds + GROWTH_SLACK_SECONDS:
+        why = f"{elapsed_seconds:.0f} s after the first report"
+        raise _implausible("step_seconds", grown_seconds, why)
+
+
+def _implausible(key: str, value: float, why: str) -> Rejected:
+    return Rejected("implausible", f"{key}: {value:g} is too much, {why}")

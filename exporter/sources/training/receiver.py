@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the datagrams that arrive at the first socket that can be made, on one thread."""
+"""Receives datagrams on one thread at the first socket that can be made; limits each user."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ import logging
 import socket
 import struct
 import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter.clock import Clock
 from exporter.errors import SourceError, one_line
-from exporter.sources.training.credentials import ANCILLARY_BYTES
+from exporter.sources.training.credentials import ANCILLARY_BYTES, Peer, peer_of
 from exporter.sources.training.decode import MOST_BYTES
-from exporter.sources.training.endpoint import Access, Endpoint
-from exporter.sources.training.inbox import MOST_WAITING, Inbox
+from exporter.sources.training.endpoint import Endpoint, SocketAccess
+from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, Refusals, Rejected
 
+USER_PER_SECOND = 2_500.0
+"""Tokens; a report costs one for each kilobyte that it begins, since long ones take longer to read.
+
+512 ranks of one user (uid 0 in containers) need 512 to 1024 a second, and one user who sends as
+much as possible does not fill the reader's time."""
+BYTES_PER_TOKEN = 1024
+BURST_SECONDS = 2.0
+"""A user may send at once as many reports as the rate allows in this time."""
+MOST_BUCKETS = 2048
+"""When there are more, those that are full again are dropped."""
+MOST_WAITING = 256
+"""Datagrams that are read in one go."""
 READ_BYTES = MOST_BYTES + 1
 """A longer datagram is cut to this length, which is still too large to be taken."""
 MANY = MOST_WAITING // 2
@@ -26,6 +41,97 @@ the kernel's queue instead of taking this process's time."""
 STOP_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
+
+
+Ancillary = Sequence[tuple[int, int, bytes]]
+"""What the kernel attached to a datagram."""
+
+
+class Arrival(NamedTuple):
+    """One datagram, who sent it and when it was received."""
+
+    data: bytes
+    peer: Peer
+    monotonic_seconds: float
+    timestamp_seconds: float
+
+
+class RateLimit:
+    """Limits what each user may send, by a token bucket for each.
+
+    A bucket is kept as the time at which it will be full again: a report that would move that time
+    beyond the burst is refused, and costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._full_at: dict[int, float] = {}
+
+    def allows(self, uid: int, size_bytes: int, now: float) -> bool:
+        """Take the tokens for a report at monotonic time `now`, or return False."""
+        tokens = 1 + max(size_bytes - 1, 0) // BYTES_PER_TOKEN
+        full_at = max(self._full_at.get(uid, now), now) + tokens / USER_PER_SECOND
+        if full_at > now + BURST_SECONDS:
+            return False
+        self._full_at[uid] = full_at
+        if len(self._full_at) > MOST_BUCKETS:
+            self._full_at = {uid: full for uid, full in self._full_at.items() if full > now}
+        return True
+
+
+class Inbox:
+    """Datagrams in the order of their arrival, read many at a time; any thread may put and read.
+
+    Waking up for each report to read it at once costs several times as much: in between, the jobs'
+    own work drives the reader out of the processor's caches.
+    """
+
+    def __init__(self, take: Callable[[Arrival], None], refusals: Refusals, clock: Clock) -> None:
+        """Call `take` for each datagram that is read; it may raise Rejected."""
+        self._take = take
+        self._refusals = refusals
+        self._clock = clock
+        self._rate = RateLimit()
+        self._waiting: deque[tuple[bytes, Ancillary, float]] = deque()
+        self._reading = threading.Lock()
+        self._fault_logged_at = float("-inf")
+
+    def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
+        """Keep a datagram for the next read; return whether so many wait that it is due now."""
+        self._waiting.append((data, ancillary, monotonic_seconds))
+        return len(self._waiting) >= MOST_WAITING
+
+    def read(self) -> int:
+        """Take or refuse what has arrived; return how many the rate limit refused."""
+        too_many = 0
+        with self._reading:
+            ahead = self._clock.time() - self._clock.monotonic()
+            for _ in range(len(self._waiting)):  # what arrives meanwhile waits for the next read
+                data, ancillary, now = self._waiting.popleft()
+                peer = peer_of(ancillary)
+                if peer is None:
+                    self._refuse(Rejected("credentials"), None)
+                elif not self._rate.allows(peer.uid, len(data), now):
+                    self._refuse(Rejected("rate"), peer)
+                    too_many += 1
+                else:
+                    self._read_one(Arrival(data, peer, now, now + ahead))
+        return too_many
+
+    def _read_one(self, arrival: Arrival) -> None:
+        try:
+            self._take(arrival)
+        except Rejected as refused:
+            self._refuse(refused, arrival.peer)
+        except Exception:
+            # A mistake of ours must not let a sender switch the source off, or fill the log.
+            self._refuse(Rejected("schema", "it could not be understood"), arrival.peer)
+            now = arrival.monotonic_seconds
+            if now - self._fault_logged_at >= LOG_INTERVAL_SECONDS:
+                self._fault_logged_at = now
+                log.exception("a training report from %s could not be understood", arrival.peer)
+
+    def _refuse(self, refused: Rejected, peer: Peer | None) -> None:
+        self._refusals.note(refused.reason, str(refused), peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +150,7 @@ class Receiver:
     def __init__(
         self,
         paths: tuple[str, ...],
-        access: Access,
+        access: SocketAccess,
         inbox: Inbox,
         clock: Clock,
         patience: Patience,

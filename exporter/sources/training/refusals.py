@@ -19,7 +19,7 @@ MOST_CHARACTERS = 200
 log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """A report is refused, for one of ``TRAINING_REJECTIONS``."""
 
     def __init__(self, reason: str, detail: str = "") -> None:

@@ -13,10 +13,9 @@ from exporter.model.training import TrainingReport
 from exporter.sources.interface import TRAINING
 from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
-from exporter.sources.training.endpoint import Access
-from exporter.sources.training.inbox import Arrival, Inbox
+from exporter.sources.training.endpoint import SocketAccess
 from exporter.sources.training.ledger import Ledger
-from exporter.sources.training.receiver import Patience, Receiver
+from exporter.sources.training.receiver import Arrival, Inbox, Patience, Receiver
 from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
 
 PROCFS = "/proc"
@@ -30,7 +29,7 @@ class TrainingOptions:
 
     paths: tuple[str, ...]
     """Of the socket, in the order in which they are tried; see `candidates`."""
-    access: Access = field(default_factory=Access)
+    access: SocketAccess = field(default_factory=SocketAccess)
     max_jobs: int = 64
     max_ranks: int = 512
     owners: bool = True

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from exporter.model.training import TrainingTotals
-from exporter.sources.training.bounds import check_age, check_growth
-from exporter.sources.training.refusals import Refused
+from exporter.sources.training.ledger import check_age, check_growth
+from exporter.sources.training.refusals import Rejected
 
 HOUR = 3600.0
 
@@ -25,7 +25,7 @@ HOUR = 3600.0
 )
 def test_totals_are_bounded_by_the_age_of_the_process(totals: TrainingTotals, message: str) -> None:
     """The message says which total, and why."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         check_age(totals, HOUR)
 
     assert refused.value.reason == "implausible"
@@ -43,7 +43,7 @@ def test_loop_time_grows_no_faster_than_time() -> None:
     """Since the first report: one that waited in the queue may come late by a minute."""
     check_growth(60.0, 0.0)
     check_growth(1.05 * HOUR + 60.0, HOUR)
-    with pytest.raises(Refused, match=r"61 is too much, 0 s after the first report"):
+    with pytest.raises(Rejected, match=r"61 is too much, 0 s after the first report"):
         check_growth(61.0, 0.0)
-    with pytest.raises(Refused, match="step_seconds: 4000 is too much"):
+    with pytest.raises(Rejected, match="step_seconds: 4000 is too much"):
         check_growth(4000.0, HOUR)

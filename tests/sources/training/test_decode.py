@@ -22,7 +22,7 @@ from exporter.model.training import (
     TrainingTotals,
 )
 from exporter.sources.training.decode import MOST_BYTES, Claim, decode
-from exporter.sources.training.refusals import Refused
+from exporter.sources.training.refusals import Rejected
 from roofline_job.degraded import REASONS as REASONS_OF_CLIENT
 from tests.sources.training.reports import FULL, LEAST, MISSING, datagram, message
 
@@ -34,13 +34,13 @@ def outcome(data: bytes) -> str:
     """Return the reason for which it is refused, or ``taken``."""
     try:
         decode(data)
-    except Refused as refused:
+    except Rejected as refused:
         return refused.reason
     return TAKEN
 
 
 def complaint(**changes: Any) -> str:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         decode(datagram(**changes))
     return f"{refused.value.reason}: {refused.value}"
 
@@ -80,7 +80,7 @@ def test_everything_that_a_report_can_say_is_read() -> None:
 def test_flops_that_were_only_launched_are_told_apart() -> None:
     """A client that does not know when the GPU has done them says so."""
     assert decode(datagram(model_flops=1, model_flops_launched=True)).flops_launched
-    with pytest.raises(Refused, match="model_flops_launched: expected true or false"):
+    with pytest.raises(Rejected, match="model_flops_launched: expected true or false"):
         decode(datagram(model_flops=1, model_flops_launched=1))
 
 
@@ -339,7 +339,7 @@ def assert_sound(data: bytes) -> None:
     claim, refused = None, None
     try:
         claim = decode(data)
-    except Refused as error:
+    except Rejected as error:
         refused = error
     if claim is None:
         assert refused is not None

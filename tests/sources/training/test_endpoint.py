@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import SourceError
-from exporter.sources.training.endpoint import Access, Endpoint, candidates
+from exporter.sources.training.endpoint import Endpoint, SocketAccess, candidates
 from tests.conftest import require_tool, unmet
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -33,9 +33,9 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
     os.umask(old)
 
 
-def problem(path: Path, access: Access | None = None) -> str:
+def problem(path: Path, access: SocketAccess | None = None) -> str:
     with pytest.raises(SourceError) as raised:
-        Endpoint(str(path), access or Access())
+        Endpoint(str(path), access or SocketAccess())
     return str(raised.value)
 
 
@@ -73,7 +73,7 @@ def test_a_chosen_place_is_the_only_one() -> None:
 def test_permissions_are_those_that_were_asked_for(tmp_path: Path, mode: int) -> None:
     """Whatever the umask is; directories can be passed through by everybody."""
     path = tmp_path / "a" / "b" / "t.sock"
-    endpoint = Endpoint(str(path), Access(mode))
+    endpoint = Endpoint(str(path), SocketAccess(mode))
 
     assert stat.S_IMODE(path.stat().st_mode) == mode
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
@@ -84,7 +84,7 @@ def test_permissions_are_those_that_were_asked_for(tmp_path: Path, mode: int) ->
 def test_a_directory_that_is_there_stays_as_it_is(path: Path) -> None:
     """Its owner chose who passes through."""
     path.parent.chmod(0o700)
-    Endpoint(str(path), Access()).close()
+    Endpoint(str(path), SocketAccess()).close()
 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -93,7 +93,7 @@ def test_a_directory_that_is_there_stays_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize("group", ["nogroup", "54321"])
 def test_the_group_is_the_one_that_was_asked_for(path: Path, group: str) -> None:
     """By its name or its number."""
-    endpoint = Endpoint(str(path), Access(0o660, group))
+    endpoint = Endpoint(str(path), SocketAccess(0o660, group))
     found = path.stat()
 
     assert found.st_gid == (54321 if group.isdecimal() else 65534)
@@ -107,14 +107,14 @@ def test_the_group_is_the_one_that_was_asked_for(path: Path, group: str) -> None
 )
 def test_without_its_group_there_is_no_socket(path: Path, group: str, reason: str) -> None:
     """Rather none than one for others."""
-    assert problem(path, Access(0o660, group)).startswith(f"{path}: {reason}")
+    assert problem(path, SocketAccess(0o660, group)).startswith(f"{path}: {reason}")
     assert not path.exists()
 
 
 def test_a_file_without_a_listener_is_replaced(path: Path) -> None:
     """The last daemon was killed."""
     listener(path).close()
-    endpoint = Endpoint(str(path), Access())
+    endpoint = Endpoint(str(path), SocketAccess())
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"x", str(path))
 
@@ -157,7 +157,7 @@ def test_a_place_where_nothing_can_be_made_is_one_line(tmp_path: Path) -> None:
 
 def test_the_file_goes_with_the_socket(path: Path) -> None:
     """So that clients see at once that nobody listens."""
-    endpoint = Endpoint(str(path), Access())
+    endpoint = Endpoint(str(path), SocketAccess())
     assert endpoint.is_reachable()
     endpoint.close()
 
@@ -167,7 +167,7 @@ def test_the_file_goes_with_the_socket(path: Path) -> None:
 
 def test_the_file_of_another_stays(path: Path) -> None:
     """Somebody removed this one's and made their own."""
-    endpoint = Endpoint(str(path), Access())
+    endpoint = Endpoint(str(path), SocketAccess())
     path.unlink()
     with listener(path):
         assert not endpoint.is_reachable()
@@ -218,7 +218,9 @@ def test_what_takes_its_place_at_once_keeps_its_permissions(
     monkeypatch.setattr(socket, "socket", Swapped)
     before = victim.stat()
 
-    assert problem(path, Access(0o666, str(os.getegid()))) == f"{path}: it was replaced at once"
+    assert (
+        problem(path, SocketAccess(0o666, str(os.getegid()))) == f"{path}: it was replaced at once"
+    )
     assert (victim.stat().st_mode, victim.stat().st_gid) == (before.st_mode, before.st_gid)
     assert os.path.lexists(path)
     if (path.parent / "other.sock").exists():
@@ -239,7 +241,7 @@ def test_a_swap_after_the_check_does_not_redirect_it(
         chown(file, *args, **keywords)
 
     monkeypatch.setattr(os, "chown", swap_first)
-    endpoint = Endpoint(str(path), Access(0o666, str(os.getegid())))
+    endpoint = Endpoint(str(path), SocketAccess(0o666, str(os.getegid())))
 
     assert stat.S_IMODE(victim.stat().st_mode) == 0o600
     assert not endpoint.is_reachable()
@@ -264,7 +266,7 @@ def test_a_directory_that_anybody_may_write_to_is_refused(path: Path) -> None:
     assert problem(path.parent / "new" / "t.sock") == f"{path.parent}/new/t.sock: {why}"
 
     path.parent.chmod(0o1777)
-    Endpoint(str(path), Access()).close()
+    Endpoint(str(path), SocketAccess()).close()
 
 
 def test_a_link_in_the_place_of_a_missing_directory_is_not_followed(tmp_path: Path) -> None:
@@ -296,7 +298,7 @@ def test_a_job_sends_through_a_directory_that_is_mounted_read_only(tmp_path: Pat
         unmet("mounts cannot be made here")
     real, seen = tmp_path / "real", tmp_path / "seen"
     seen.mkdir()
-    endpoint = Endpoint(str(real / "t.sock"), Access())
+    endpoint = Endpoint(str(real / "t.sock"), SocketAccess())
     command = [unshare, "--mount", sys.executable, "-c", READ_ONLY, str(real), str(seen)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=30)
 

@@ -14,9 +14,9 @@ from exporter.model.training import TrainingReport
 from exporter.sources.training import ledger
 from exporter.sources.training.credentials import Peer, Processes
 from exporter.sources.training.decode import decode
-from exporter.sources.training.inbox import Arrival
 from exporter.sources.training.ledger import Ledger
-from exporter.sources.training.refusals import Refused
+from exporter.sources.training.receiver import Arrival
+from exporter.sources.training.refusals import Rejected
 from tests.clocks import ManualClock
 from tests.sources.training.reports import LEAST, datagram, numbered
 
@@ -62,7 +62,7 @@ class Node:
         try:
             now = self.clock
             self.ledger.take(claim, Arrival(b"", peer, now.monotonic(), now.time()))
-        except Refused as refused:
+        except Rejected as refused:
             return refused.reason
         return ""
 

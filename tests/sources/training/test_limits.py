@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users share a table: who holds no more than its part of it loses nothing to anybody else."""
+"""Users share rate and room: none suffers for another."""
 
 from __future__ import annotations
-
-from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.training.quota import MAKES_ROOM_SECONDS, FullError, Quota
+from exporter.sources.training.ledger import IDLE_SECONDS, FullError, Quota
+from exporter.sources.training.receiver import MOST_BUCKETS, RateLimit
 
 ALICE, EVE, MALLORY = 1, 2, 3
 
@@ -45,7 +44,7 @@ def test_one_user_may_fill_the_table() -> None:
     table = Table(3)
 
     assert [table.use(ALICE, key) for key in "abcd"] == [True] * 3 + [False]
-    table.now += MAKES_ROOM_SECONDS
+    table.now += IDLE_SECONDS
     assert not table.use(ALICE, "d")
     table.use(ALICE, "a")
     table.now += 0.1
@@ -116,28 +115,61 @@ def test_nothing_that_others_do_takes_a_place_from_a_user_within_its_share(
 def test_the_table_is_never_too_full_and_never_wasted(
     events: list[tuple[int, int, float]], size: int
 ) -> None:
-    """What is refused finds a full table in which it has its share, or is one of too many users."""
+    """What is refused finds a full table in which nobody has two entries more."""
     table = Table(size)
     for uid, key, pause in events:
         table.now += pause
-        users = len(set(table.held.values()) | {uid})
         own = len(table.of(uid))
         if not table.use(uid, str(key)):
             assert len(table.held) == size
-            assert own * users >= size or own + 1 >= max(len(table.of(other)) for other in range(5))
+            assert own + 1 >= max(len(table.of(other)) for other in range(5))
         assert len(table.held) <= size
 
 
-@given(EVENTS)
-def test_two_users_in_turn_do_not_push_each_other_out_for_ever(
-    events: list[tuple[int, int, float]],
-) -> None:
-    """Once every user has its place, those that are heard stay."""
-    table = Table(5)
-    for uid, _, _ in events:
-        table.use(uid, "main")
-    places = {uid for uid in range(5) if table.of(uid)}
-    for _, uid in zip(count(), [0, 1, 2, 3, 4] * 3, strict=False):
-        table.use(uid, "main")
+# Rate
 
-    assert places <= {uid for uid in range(5) if table.of(uid)}
+
+def _allowed(limit: RateLimit, uid: int, now: float, attempts: int) -> int:
+    return sum(limit.allows(uid, 800, now) for _ in range(attempts))
+
+
+def test_a_user_has_a_burst_and_a_rate() -> None:
+    """5,000 at once, then 2,500 a second."""
+    limit = RateLimit()
+
+    assert _allowed(limit, 1000, 0.0, 20_000) in (4999, 5000)
+    assert _allowed(limit, 1000, 1.0, 20_000) in range(2498, 2502)
+    assert _allowed(limit, 1000, 100.0, 20_000) in (4999, 5000)
+
+
+def test_large_reports_cost_more() -> None:
+    """A kilobyte is one token, begun or full."""
+    for size, tokens in ((0, 1), (1, 1), (1024, 1), (1025, 2), (8192, 8), (8193, 9)):
+        limit = RateLimit()
+        allowed = sum(limit.allows(0, size, 0.0) for _ in range(6000))
+        assert abs(allowed - 5000 // tokens) <= 1
+
+
+def test_a_flood_leaves_room_for_others() -> None:
+    """Whatever one user sends; refusals cost nobody a token."""
+    limit = RateLimit()
+    for tick in range(100):
+        _allowed(limit, 1000, tick / 10, 3000)
+        assert _allowed(limit, 1001, tick / 10, 100) == 100
+
+
+def test_512_ranks_of_root_have_room_to_spare() -> None:
+    """Containers run as uid 0: all of a node's ranks may be one user's, with large reports."""
+    limit = RateLimit()
+    for second in range(60):
+        for rank in range(512):
+            assert limit.allows(0, 4096, second + rank / 1000)
+
+
+def test_users_that_are_idle_are_forgotten() -> None:
+    """They come and go."""
+    limit = RateLimit()
+    for uid in range(20_000):
+        limit.allows(uid, 800, uid / 1000)
+
+    assert len(limit._full_at) <= MOST_BUCKETS + 1

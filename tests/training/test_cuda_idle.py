@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline_job import captures, cuda_idle, degraded, switches
+from roofline_job import captures, cuda_idle, degraded
 from roofline_job.captures import CAPTURES
 from roofline_job.cuda_idle import FAILURES_IN_A_ROW, MEASURED_PHASES, PAIRS, IdleMeter
 from roofline_job.events import FREE_EVENTS
@@ -114,19 +114,6 @@ def test_the_next_start_resolves_what_is_finished(gpu: ScriptedGpu) -> None:
     assert gpu.events <= 6
 
 
-def test_compute_on_a_side_stream(gpu: ScriptedGpu) -> None:
-    """The loop waits on the default stream, the optimizer steps on another: that one counts."""
-    side = gpu.new_stream()
-    meter = _meter()
-    _wait(gpu, meter, 1)
-    before = _idle_ms(gpu, meter)
-    with gpu.on(side):
-        gpu.launch(30)
-        meter.stream_seen()
-    _wait(gpu, meter, 40)
-    assert _idle_ms(gpu, meter) - before == 10
-
-
 def test_a_step_on_a_side_stream_before_a_capture_was_warm_up(gpu: ScriptedGpu) -> None:
     """Graphs are warmed up on a side stream, captured, and replayed on the current one."""
     meter = _meter()
@@ -154,27 +141,6 @@ def test_a_stream_that_its_owner_destroyed_is_not_used(gpu: ScriptedGpu) -> None
     external.destroyed = True
     assert meter.start() is None
     assert _idle_ms(gpu, meter) - before == 15
-
-
-def test_a_prefetcher_that_waits_for_its_copies(gpu: ScriptedGpu) -> None:
-    """The inner DataLoader's wait is data; what the outer next() queues itself is not counted."""
-    copies = gpu.new_stream()
-    meter = _meter()
-    gpu.launch(4)
-    outer = meter.start()
-    with gpu.on(copies):
-        inner = meter.start()
-        gpu.host(10)
-        assert inner is not None
-        meter.stop(inner, "data", 10 * MS)
-        gpu.launch(3)
-    gpu.current_stream().wait_stream(copies)
-    gpu.host(1)
-    assert outer is not None
-    meter.stop(outer, "h2d", 1 * MS)
-    # On the copy stream the inner wait would show 10 ms: the compute stream was busy for 4.
-    assert _idle_ms(gpu, meter) == 6
-    assert sum(meter.idle_ns.values()) == 6 * MS
 
 
 @pytest.mark.parametrize("phase", ["checkpoint", "eval"])
@@ -310,21 +276,6 @@ def test_a_torch_that_cannot_be_asked_is_given_up(gpu: ScriptedGpu) -> None:
         _wait(gpu, meter, 10)
 
 
-def test_events_can_be_switched_off(gpu: ScriptedGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then no call to CUDA is made at all, and none of its classes is touched."""
-    monkeypatch.setattr(switches, "CUDA_EVENTS", False)
-    begin = gpu.torch.cuda.CUDAGraph.capture_begin
-    meter = _meter()
-    for _ in range(3):
-        _wait(gpu, meter, 10)
-        meter.stream_seen()
-        meter.find_cuda()
-    meter.collect()
-    assert gpu.calls == []
-    assert gpu.torch.cuda.CUDAGraph.capture_begin is begin
-    assert not degraded.FOUND
-
-
 def test_no_torch_and_no_cuda_build_measure_nothing(gpu: ScriptedGpu) -> None:
     """Without torch there is nothing to ask; a CPU build is not asked twice."""
     gpu.torch.version.cuda = None
@@ -339,53 +290,6 @@ def test_no_torch_and_no_cuda_build_measure_nothing(gpu: ScriptedGpu) -> None:
     assert gpu.calls == []
     assert not meter.measuring
     assert not other.measuring
-
-
-def test_host_time_only_while_compiling(gpu: ScriptedGpu) -> None:
-    """Under Dynamo tracing nothing is recorded, queried or asked for its stream."""
-    meter = _meter()
-    _wait(gpu, meter, 10)
-    open_pair = meter.start()
-    calls = list(gpu.calls)
-    gpu.compiling = True
-    _wait(gpu, meter, 10)
-    meter.stream_seen()
-    meter.collect()
-    assert open_pair is not None
-    meter.stop(open_pair, "data", 10 * MS)
-    assert gpu.calls == calls
-    gpu.compiling = False
-    assert _idle_ms(gpu, meter) == 10
-
-
-def test_no_call_while_another_thread_captures(gpu: ScriptedGpu) -> None:
-    """Neither record nor query reaches CUDA from begin to end of the capture; then all goes on."""
-    meter = _meter()
-    _wait(gpu, meter, 10)
-    across = meter.start()
-    began, end = threading.Event(), threading.Event()
-
-    def capture() -> None:
-        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
-            began.set()
-            end.wait(10)
-
-    other = threading.Thread(target=capture)
-    other.start()
-    assert began.wait(10)
-    calls = list(gpu.calls)
-    assert across is not None
-    gpu.host(10)
-    meter.stop(across, "data", 10 * MS)
-    for _ in range(3):
-        _wait(gpu, meter, 10)
-        meter.collect()
-    assert [call for call in gpu.calls[len(calls) :] if call.startswith("Event.")] == []
-    end.set()
-    other.join()
-    _wait(gpu, meter, 7)
-    assert gpu.violations == []
-    assert _idle_ms(gpu, meter) == 17
 
 
 @pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
@@ -486,23 +390,6 @@ def test_pairs_that_another_thread_stopped_do_not_pile_up(gpu: ScriptedGpu) -> N
     assert _idle_ms(gpu, meter) == 0
     _wait(gpu, meter, 5)
     assert _idle_ms(gpu, meter) == 5
-
-
-def test_events_that_never_finish(gpu: ScriptedGpu) -> None:
-    """The pool stays at 64 pairs, S stops growing and goes on when the GPU does."""
-    meter = _meter()
-    _wait(gpu, meter, 10)
-    assert _idle_ms(gpu, meter) == 10
-    gpu.stuck = True
-    for _ in range(10 * PAIRS):
-        _wait(gpu, meter, 1)
-    assert gpu.events == 2 * PAIRS
-    assert meter.idle_ns["data"] == 10 * MS
-    gpu.stuck = False
-    assert _idle_ms(gpu, meter) == 10 + PAIRS
-    _wait(gpu, meter, 1)
-    assert _idle_ms(gpu, meter) == 11 + PAIRS
-    assert gpu.events == 2 * PAIRS
 
 
 @pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])

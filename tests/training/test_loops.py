@@ -40,24 +40,6 @@ def test_waits_are_data_and_the_rest_is_not(clock: Clock) -> None:
     assert (*found.counts, found.flops) == (3, 3, None, None)
 
 
-def test_next_may_be_called_in_a_loop_of_the_jobs_own(clock: Clock) -> None:
-    """Looked up once and called, it gives every batch and measures every wait."""
-    ask: Any = iter(watch([slow] * 3 for slow in loader(clock, [5, 7]))).__next__
-    clock.spend(1_000)
-    found = []
-    while True:
-        try:
-            found.append(ask())
-        except StopIteration:
-            break
-        clock.spend(10)
-
-    assert found == [[5] * 3, [7] * 3]
-    assert measured().phase_ns == {"data": 12}
-    assert measured().wall_ns == 32
-    assert measured().batches == 2
-
-
 def test_asking_again_after_the_end_is_no_loop(clock: Clock) -> None:
     """Wall time does not run, and what the job said of the loop before stays."""
     iterator: Any = iter(watch(loader(clock, [1, 1]), flops_per_step=10))
@@ -259,16 +241,6 @@ def test_of_batches_of_two_sizes_that_are_zipped_the_larger_counts(clock: Clock)
         pass
 
     assert measured().counts == (3, 6, 3 * 56)
-
-
-def test_two_loaders_one_after_the_other(clock: Clock) -> None:
-    """Steps and samples of the second add to those of the first."""
-    for waits in ([1, 1], [2, 2, 2]):
-        for _ in watch(loader(clock, waits), samples_per_batch=3):
-            pass
-
-    assert measured().counts == (5, 5, 15)
-    assert measured().phase_ns == {"data": 8}
 
 
 def test_a_watched_iterable_inside_a_watched_one_counts_once(clock: Clock) -> None:

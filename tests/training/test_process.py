@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -130,28 +129,6 @@ def in_a_thread(work: Callable[[], object]) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-
-
-@pytest.mark.usefixtures("unheard")
-@pytest.mark.parametrize("thread", ["a pool's", "one of a library in C++"])
-def test_steps_in_another_thread_are_those_of_the_loop(
-    clock: Clock, thread: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of optimizers that step in the backward pass, which runs in threads of autograd."""
-    if thread != "a pool's":
-        monkeypatch.setattr(process, "_is_of_python", lambda: False)
-    optimizer = Optimizer()
-    with ThreadPoolExecutor(1) as pool:
-        for number in watch(range(30)):
-            clock.wait(1)
-            if number % 2:
-                pool.submit(optimizer.step).result()
-        pool.submit(lambda: clock.wait(100)).result()
-
-    assert measured().counts == (15, 30, None)
-    assert measured().wall_ns == 30 * SECOND
-    assert len(PROCESS.accounts) == 1
-    assert not degraded.FOUND
 
 
 @pytest.mark.usefixtures("unheard")
@@ -295,41 +272,6 @@ def test_what_is_off_takes_what_the_client_takes() -> None:
         raise ValueError("the job's")
 
 
-PLAIN = """
-import sys
-batches = list(range(3))
-{watch}
-for batch in batches:
-    print("batch", batch)
-    print("to stderr", file=sys.stderr)
-{end}
-"""
-WATCH = "from roofline_job import watch\nbatches = watch(batches, job='job')"
-
-
-@pytest.mark.parametrize(
-    "end",
-    ["", "sys.exit(3)", "sys.exit('message')", "raise ValueError('x')", "import os; os._exit(4)"],
-)
-@pytest.mark.parametrize("daemon", [True, False])
-def test_output_and_exit_code_are_the_jobs_own(
-    end: str, daemon: bool, listener: Listener, tmp_path: Path
-) -> None:
-    """Whether somebody listens or not, and with every warning shown."""
-    socket = listener.path if daemon else tmp_path / "nobody.sock"
-    environ = {"PYTHONDEVMODE": "1", "RANK": "abc", "WORLD_SIZE": "", "LOCAL_RANK": "é"}
-    # The line that watches is there in both, so that tracebacks have the same line numbers.
-    plain = run_job(tmp_path, PLAIN.format(watch="pass\npass", end=end), socket, environ)
-    watched = run_job(tmp_path, PLAIN.format(watch=WATCH, end=end), socket, environ)
-
-    assert watched.returncode == plain.returncode
-    assert watched.stdout == plain.stdout
-    assert watched.stderr == plain.stderr
-    found = listener.reports()
-    if daemon and "_exit" not in end:
-        assert (found[-1]["batches"], found[-1]["exit"]) == (3, True)
-
-
 def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
     listener: Listener, tmp_path: Path
 ) -> None:
@@ -347,39 +289,6 @@ def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
     assert (asked["batches"], report["batches"]) == (0, 1)
     assert report["job"] == "job"
     assert "exit" not in report
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_multiprocessing_say_what_they_did(
-    method: str, listener: Listener, tmp_path: Path
-) -> None:
-    """Each under an id of its own, also the last of it, though they end by ``os._exit``."""
-    source = f"""
-        import multiprocessing, os
-        from roofline_job import watch
-
-        def train(batches):
-            for _ in watch(range(batches)):
-                pass
-
-        if __name__ == "__main__":
-            os.environ["ROOFLINE_JOB_NAME"] = "job"
-            train(2)
-            context = multiprocessing.get_context("{method}")
-            children = [context.Process(target=train, args=(n,)) for n in (3, 4)]
-            for child in children:
-                child.start()
-            for child in children:
-                child.join()
-                assert child.exitcode == 0
-        """
-    job = run_job(tmp_path, source, listener.path)
-    assert (job.returncode, job.stderr) == (0, "")
-    last = {report["id"]: report for report in listener.reports() if report.get("exit")}
-
-    assert sorted(report["batches"] for report in last.values()) == [2, 3, 4]
-    assert len({report["pid"] for report in last.values()}) == 3
-    assert {report["job"] for report in last.values()} == {"job"}
 
 
 def test_a_forked_child_reports_only_a_loop_of_its_own(listener: Listener, tmp_path: Path) -> None:
@@ -426,31 +335,6 @@ def test_a_process_that_becomes_another_program_keeps_nothing_of_ours(
     assert len({report["pid"] for report in found}) == 1
 
 
-def test_workers_of_a_data_loader_never_report(listener: Listener, tmp_path: Path) -> None:
-    """Also where the data set goes through something watched."""
-    pytest.importorskip("torch")
-    source = """
-        import torch
-        from torch.utils.data import DataLoader, IterableDataset
-        from roofline_job import watch
-
-        class Data(IterableDataset):
-            def __iter__(self):
-                yield from watch(range(5), job="worker")
-
-        if __name__ == "__main__":
-            for _ in watch(DataLoader(Data(), batch_size=None, num_workers=2), job="main"):
-                pass
-        """
-    job = run_job(tmp_path, source, listener.path)
-    assert (job.returncode, job.stderr) == (0, "")
-    found = listener.reports()
-
-    assert {report["job"] for report in found} == {"main"}
-    assert found[-1]["batches"] == 10
-    assert found[-1]["device"] == "none"
-
-
 def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
     """Control characters, invalid UTF-8 and ten kilobytes, from the environment."""
     names = []
@@ -486,20 +370,6 @@ def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> 
     )
 
     assert found.stdout == "['roofline_job']\n"
-
-
-def test_a_job_may_have_a_package_called_exporter(tmp_path: Path, listener: Listener) -> None:
-    """It is the job's."""
-    (tmp_path / "exporter.py").write_text("print('mine')", encoding="utf-8")
-    source = """
-        import exporter
-        from roofline_job import watch
-        list(watch(range(2), job="job"))
-        """
-    job = run_job(tmp_path, source, listener.path)
-
-    assert (job.returncode, job.stdout, job.stderr) == (0, "mine\n", "")
-    assert listener.reports()[-1]["batches"] == 2
 
 
 def test_a_child_has_the_switches_of_its_parent(client: None) -> None:

@@ -136,23 +136,6 @@ def test_wall_time_is_the_union_of_loops_and_phases(bench: Bench) -> None:
     assert measured().wall_ns == 30 + 7 + 1
 
 
-def test_the_body_of_an_evaluating_loop_is_eval(bench: Bench) -> None:
-    """Its waits are data, its batches train nothing, and it is accounted as it goes."""
-    bench.grad = False
-    iterator = iter(watch(bench.batches(3, 2), samples_per_batch=8))
-    next(iterator)
-    bench.at(10)
-    next(iterator)
-
-    assert measured().phase_ns == {"data": 5, "eval": 7}
-
-    bench.at(20)
-    assert next(iterator, None) is None
-    assert measured().phase_ns == {"data": 5, "eval": 15}
-    assert measured().wall_ns == 20
-    assert measured().counts == (0, 0, None)
-
-
 def test_a_loop_inside_phase_eval_evaluates(bench: Bench) -> None:
     """It need not switch gradients off."""
     with phase("eval"):
@@ -213,28 +196,6 @@ def test_a_training_loop_may_begin_while_an_evaluating_one_is_kept(bench: Bench)
     assert measured().phase_ns.get("eval", 0) <= 5
 
 
-def test_steps_are_those_of_the_busiest_optimizer(bench: Bench) -> None:
-    """A GAN's two optimizers make one step together; batches count only where none steps."""
-    generator, discriminator = Optimizer(), Optimizer()
-    for batch in watch(range(12)):
-        if batch % 2:
-            discriminator.step()
-        if batch % 4 == 3:
-            generator.step()
-
-    assert measured().counts == (6, 12, None)
-
-
-def test_each_loop_has_its_own_busiest_optimizer(bench: Bench) -> None:
-    """Steps of one epoch add to those of the last."""
-    one, other = Optimizer(), Optimizer()
-    for optimizer in (one, other, one):
-        for _ in watch([1]):
-            optimizer.step()
-
-    assert measured().steps == 3
-
-
 def test_steps_never_fall_when_an_optimizer_is_first_seen(bench: Bench) -> None:
     """Batches were counted as steps until then; the count waits for the truth to catch up."""
     optimizer, found = Optimizer(), []
@@ -286,17 +247,6 @@ def test_steps_after_the_end_of_the_data_are_those_of_its_last_batches(
     assert measured().wall_ns == end_ns
 
 
-def test_an_epoch_of_one_batch_is_a_step_too(bench: Bench) -> None:
-    """Also once it is known that the optimizer steps for the batches of loops."""
-    optimizer = Optimizer()
-    for epoch, batches in enumerate((3, 1, 1)):
-        for number in arriving(batches, 0):
-            bench.at(1_000 * epoch + 10 * number)
-            optimizer.step()
-
-    assert measured().counts == (5, 5, None)
-
-
 def test_steps_that_are_never_inside_a_loop_do_not_count(bench: Bench) -> None:
     """A job that gathers data in a loop and trains elsewhere: its batches are what is known."""
     optimizer = Optimizer()
@@ -308,22 +258,6 @@ def test_steps_that_are_never_inside_a_loop_do_not_count(bench: Bench) -> None:
             optimizer.step()
 
     assert measured().counts == (12, 12, None)
-
-
-def test_two_optimizers_may_step_after_the_end_of_the_data(bench: Bench) -> None:
-    """As those of a GAN do on the last batch, of which one steps only every other time."""
-    generator, discriminator = Optimizer(), Optimizer()
-    for number in arriving(7, 1):
-        bench.at(10 * number)
-        discriminator.step()
-        if number % 2 == 0:
-            generator.step()
-    for _ in range(9):
-        bench.at(1_000)
-        generator.step()
-
-    assert measured().steps == 7
-    assert measured().wall_ns == 70
 
 
 def test_phases_after_the_end_of_the_data_count_once(bench: Bench) -> None:

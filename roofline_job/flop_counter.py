@@ -18,9 +18,9 @@ from threading import get_ident
 from typing import Any
 
 from .captures import CAPTURES
-from .compiling import compiling
 from .degraded import Part
 from .exact_types import unseen
+from .wrapping import compiling
 
 PART = Part("flops")
 CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")

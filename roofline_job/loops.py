@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 from weakref import ref
 
 from . import identity
-from .amounts import FLOPS, SAMPLES, amount
 from .captures import CAPTURES
-from .counts import Tally
+from .counts import FLOPS, SAMPLES, Tally, amount
 from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
 from .exact_types import own, unseen

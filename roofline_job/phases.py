@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from .amounts import FLOPS, SAMPLES, STEPS, amount
-from .compiling import compiling
+from .counts import FLOPS, SAMPLES, STEPS, amount
 from .degraded import MARKS, STATED
 from .process import PROCESS
 from .thread_accounts import Span, ThreadAccount, end_span
+from .wrapping import compiling
 
 
 class phase:

@@ -28,14 +28,13 @@ from typing import Any
 from weakref import ref
 
 from . import loader as loaders
-from .compiling import compiling
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
 from .exact_types import own, required, unseen
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
 from .switches import debug
 from .thread_accounts import NEVER, Span, ThreadAccount, end_span
-from .wrapping import HOOKED, replace
+from .wrapping import HOOKED, compiling, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 from . import torch_hooks
-from .compiling import compiling
 from .degraded import WATCH
 from .loops import NO_BATCH, Loop, Stated
+from .wrapping import compiling
 
 Batch = TypeVar("Batch")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import captures, compiling, cuda_idle, degraded, flop_counter, process, reporter
+from roofline_job import captures, cuda_idle, degraded, flop_counter, process, reporter, wrapping
 from roofline_job.captures import CAPTURES
-from roofline_job.events import FREE_EVENTS
+from roofline_job.cuda_idle import FREE_EVENTS
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.listener import Listener
@@ -63,7 +63,7 @@ def _begin_anew() -> None:
 @pytest.fixture(autouse=True)
 def _unbound() -> None:
     """Forget what a stand-in for torch said of tracing."""
-    compiling._is_compiling, compiling._callback = None, type(None)
+    wrapping._is_compiling, wrapping._callback = None, type(None)
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from roofline_job import captures, cuda_idle, degraded
 from roofline_job.captures import CAPTURES
-from roofline_job.cuda_idle import FAILURES_IN_A_ROW, MEASURED_PHASES, PAIRS, IdleMeter
-from roofline_job.events import FREE_EVENTS
+from roofline_job.cuda_idle import FAILURES_IN_A_ROW, FREE_EVENTS, MEASURED_PHASES, PAIRS, IdleMeter
 from tests.training.scripted_cuda import MS, ScriptedGpu, Stream
 
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

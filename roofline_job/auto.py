@@ -39,7 +39,7 @@ def start() -> None:
     if summary.is_first():
         import atexit
 
-        atexit.register(summary.say_nothing_else)
+        atexit.register(summary.write_nothing_measured)
 
 
 def _hook(module: ModuleType) -> None:

@@ -93,30 +93,30 @@ class BatchFlops:
         """By the key of the iterable."""
         self._attempt: Attempt | None = None
 
-    def state(self) -> None:
+    def disable(self) -> None:
         """Leave it to the job, which states its FLOPs itself."""
         self._stated = True
         self._cancel()
 
-    def stepped(self) -> None:
+    def optimizer_stepped(self) -> None:
         """Note that an optimizer stepped, or that the job said so."""
         self._steps += 1
         self._stepped = True
 
-    def opened(self, loop: OpenLoop) -> None:
+    def loop_opened(self, loop: OpenLoop) -> None:
         """Note that a loop was opened: what it does is not part of every step."""
         attempt = self._attempt
         if attempt is not None and attempt.loop is not loop:
             attempt.void = "another loop runs inside the step"
 
-    def closed(self, loop: OpenLoop) -> None:
+    def loop_closed(self, loop: OpenLoop) -> None:
         """Note that a loop is over."""
         if self._in_hand is not None and self._in_hand[0] is loop:
             self._in_hand = None
         if self._attempt is not None and self._attempt.loop is loop:
             self._cancel()
 
-    def came(self, loop: OpenLoop, batch: Any) -> None:
+    def batch_came(self, loop: OpenLoop, batch: Any) -> None:
         """Note that a loop has got a batch. Of loops inside each other the outer one counts."""
         if self._stated or not PART.on:
             return
@@ -142,7 +142,7 @@ class BatchFlops:
         except Exception as error:
             PART.fail(error)
 
-    def asked(self, loop: OpenLoop) -> None:
+    def batch_done(self, loop: OpenLoop) -> None:
         """Note that a loop asks for the next batch: it has done with the last one."""
         if self._in_hand is None or self._in_hand[0] is not loop:
             return
@@ -212,8 +212,8 @@ class BatchFlops:
             PART.miss(problem)
 
     def _add(self, loop: OpenLoop, flops: float) -> None:
-        if loop.is_held:
-            loop.held_flops += flops
+        if loop.is_pending:
+            loop.pending_flops += flops
         else:
             self._account.counts.add_flops(flops)
 

@@ -26,7 +26,7 @@ from . import switches
 from .captures import CAPTURES
 from .captures import PART as CAPTURES_PART
 from .degraded import Part, raised_by_the_job
-from .exact_types import own
+from .exact_types import attribute
 from .wrapping import compiling
 
 Value = TypeVar("Value")
@@ -219,7 +219,7 @@ class IdleMeter:
 
         It is what was launched before an event that the GPU has passed.
         """
-        if own(sys.modules.get("torch"), "cuda") is not None:
+        if attribute(sys.modules.get("torch"), "cuda") is not None:
             self.find_cuda()
         cuda = self._cuda
         if cuda is not None and not (cuda.built and cuda.initialized()):
@@ -242,7 +242,7 @@ class IdleMeter:
             pair, self._done = marks.popleft()
             pair.free()
 
-    def stream_seen(self) -> None:
+    def remember_stream(self) -> None:
         """Remember the current stream: an optimizer has just stepped on it."""
         cuda = self._cuda
         if not self.ready or cuda is None or get_ident() != self._thread:

@@ -38,7 +38,7 @@ NO_FAILURES = frozenset({"helper_thread", "flops"})
 FOUND: dict[str, str] = {}
 """The reasons that hold in this process, each with what was found."""
 
-_unsaid: list[str] = []
+_unlogged: list[str] = []
 
 
 def degrade(reason: str, found: str) -> None:
@@ -46,9 +46,9 @@ def degrade(reason: str, found: str) -> None:
     if reason in FOUND:
         return
     note(reason, found)
-    _unsaid.append(f"{REASONS[reason]} ({found})")
+    _unlogged.append(f"{REASONS[reason]} ({found})")
     if not _is_child():
-        say_found()
+        log_found()
 
 
 def note(reason: str, found: str) -> None:
@@ -56,14 +56,14 @@ def note(reason: str, found: str) -> None:
     FOUND.setdefault(reason, found)
 
 
-def say_found() -> None:
+def log_found() -> None:
     """Say what was found.
 
     A child of multiprocessing waits until it has something to report: most only load data, and
     their parent has said it.
     """
-    while _unsaid:
-        say(_unsaid.pop(0))
+    while _unlogged:
+        say(_unlogged.pop(0))
 
 
 def _is_child() -> bool:

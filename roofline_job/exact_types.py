@@ -24,18 +24,18 @@ _DICTS = (
 """Classes that only hold a dictionary."""
 
 
-def own(owner: object, name: str) -> Any:
+def attribute(owner: object, name: str) -> Any:
     """Return what an object holds under a name; None where it holds nothing itself.
 
     Neither a property, ``__getattr__`` nor the loading of a lazy module is set off.
     """
     try:
-        return required(owner, name)
+        return required_attribute(owner, name)
     except (AttributeError, KeyError):
         return None
 
 
-def required(owner: object, name: str) -> Any:
+def required_attribute(owner: object, name: str) -> Any:
     """Return the same; raise KeyError where there is nothing."""
     return dict.__getitem__(object.__getattribute__(owner, "__dict__"), name)
 
@@ -48,25 +48,27 @@ def shapes(batch: Any, depth: int = 0) -> Iterator[tuple[int, ...]]:
     """
     kind = type(batch)
     if kind is _found("torch", "Tensor"):
-        with unseen():
+        with without_torch_function():
             shape = None if getattr(batch, "is_nested", False) else tuple(map(int, batch.shape))
         if shape is not None:
             yield shape
     elif kind is _found("numpy", "ndarray"):
         yield batch.shape
     elif any(kind is _found(*name) for name in _DICTS):
-        yield from shapes(own(batch, "data"), depth)
+        yield from shapes(attribute(batch, "data"), depth)
     elif depth < DEEPEST and kind in (dict, list, tuple):
         items = batch.values() if kind is dict else batch
         for _, item in zip(range(WIDEST), items, strict=False):
             yield from shapes(item, depth + 1)
 
 
-def unseen() -> AbstractContextManager[None]:
+def without_torch_function() -> AbstractContextManager[None]:
     """Let no class and no mode of the job see what is asked of tensors."""
-    context: AbstractContextManager[None] = own(_found("torch", "_C"), "DisableTorchFunction")()
+    context: AbstractContextManager[None] = attribute(
+        _found("torch", "_C"), "DisableTorchFunction"
+    )()
     return context
 
 
 def _found(module: str, name: str) -> Any:
-    return own(sys.modules.get(module), name)
+    return attribute(sys.modules.get(module), name)

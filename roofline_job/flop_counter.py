@@ -19,7 +19,7 @@ from typing import Any
 
 from .captures import CAPTURES
 from .degraded import Part
-from .exact_types import unseen
+from .exact_types import without_torch_function
 from .wrapping import compiling
 
 PART = Part("flops")
@@ -204,7 +204,7 @@ def _modes_and_formulas() -> tuple[Any, Any]:
                 return NotImplemented
             kwargs = kwargs or {}
             out = func(*args, **kwargs)
-            with unseen():
+            with without_torch_function():
                 self._counter.note(func, args, kwargs, out)
             return out
 

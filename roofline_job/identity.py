@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .exact_types import own
+from .exact_types import attribute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def world_size(environ: Mapping[str, str] = os.environ) -> int | None:
 def framework() -> str | None:
     """Return name and version of the framework that the job has imported."""
     for name in FRAMEWORKS:
-        version = own(sys.modules.get(name), "__version__")
+        version = attribute(sys.modules.get(name), "__version__")
         if version is not None:
             return f"{name} {str(version).partition('+')[0]}"
     return None
@@ -102,7 +102,7 @@ def device(
     if visible is not None and visible.strip().lower() in _HIDDEN:
         return NO_DEVICE
     torch = sys.modules.get("torch")
-    if own(torch, "version") is not None:
+    if attribute(torch, "version") is not None:
         return _torch_device(torch, visible, batches)
     if batches >= BATCHES_BEFORE_NO_DEVICE and not _has_driver(maps):
         return NO_DEVICE

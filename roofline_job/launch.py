@@ -56,7 +56,7 @@ _EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
 _FLAGS = ("--help", "--job", "--print-env", "--quiet")
 
 
-class Mistake(Exception):
+class UsageError(Exception):
     """What is wrong with the command line, on one line."""
 
 
@@ -83,8 +83,8 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         environ = job_environment(without_coercion(environ), variables)
         environ = with_summary(environ, quiet=options.quiet)
         code, reason = execute(options.command, environ)
-    except Mistake as mistake:
-        return _fail(str(mistake), USAGE)
+    except UsageError as error:
+        return _fail(str(error), USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED
     return _fail(f"run: {reason}", code)
@@ -97,7 +97,7 @@ def parse(words: Sequence[str]) -> Options:
     """Read the words after ``run``.
 
     Raises:
-        Mistake: something is wrong with one of them, or missing.
+        UsageError: something is wrong with one of them, or missing.
     """
     own, command = list(words), list[str]()
     job, prints, quiet = None, False, False
@@ -115,17 +115,17 @@ def parse(words: Sequence[str]) -> Options:
         elif name == "--job":
             job = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
             if not job.strip():
-                raise Mistake("--job: expected a name, such as resnet, got nothing")
+                raise UsageError("--job: expected a name, such as resnet, got nothing")
         elif name in _FLAGS:
-            raise Mistake(f"{name}: takes no value {_SEE}")
+            raise UsageError(f"{name}: takes no value {_SEE}")
         elif word.startswith("-"):
-            raise Mistake(f"unknown flag {_one_line(name)}{_did_you_mean(name)} {_SEE}")
+            raise UsageError(f"unknown flag {_one_line(name)}{_did_you_mean(name)} {_SEE}")
         else:
             command = [word, *own]
     if prints and command:
-        raise Mistake("--print-env: expected no command, it starts none")
+        raise UsageError("--print-env: expected no command, it starts none")
     if not prints and not command:
-        raise Mistake(_EXPECTED)
+        raise UsageError(_EXPECTED)
     return Options(tuple(command), job, prints, quiet)
 
 
@@ -146,7 +146,7 @@ def added(job: str | None) -> dict[str, str]:
     The folder goes in front of what the job has on PYTHONPATH already.
     """
     if os.pathsep in INJECT:
-        raise Mistake(f"run: {INJECT}: PYTHONPATH cannot name a folder with {os.pathsep!r}")
+        raise UsageError(f"run: {INJECT}: PYTHONPATH cannot name a folder with {os.pathsep!r}")
     named = {} if job is None else {"ROOFLINE_JOB_NAME": job}
     return {SWITCH: "1", **named, "PYTHONPATH": INJECT}
 

@@ -12,15 +12,15 @@ from typing import Any
 from weakref import ref
 
 from .degraded import DETAILS
-from .exact_types import required, shapes
+from .exact_types import required_attribute, shapes
 
 
-def numbers(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
+def settings(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
     """Return a function that reads a loader's numbers, by the keys of the protocol."""
     known: dict[str, int | bool | None] = {
         name.removeprefix("num_"): value if type(value) in (int, bool) else None
         for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-        for value in (required(loader, name),)
+        for value in (required_attribute(loader, name),)
     }
     asked = ref(iterator)
     has_workers = bool(known["workers"])
@@ -54,10 +54,10 @@ def ready_batches(iterator: Any) -> int | None:
     if not DETAILS.on or iterator is None:
         return None
     try:
-        kept = sum(len(task) > 1 for task in required(iterator, "_task_info").values())
+        kept = sum(len(task) > 1 for task in required_attribute(iterator, "_task_info").values())
         queue, under_way = (
-            required(iterator, "_data_queue"),
-            required(iterator, "_tasks_outstanding"),
+            required_attribute(iterator, "_data_queue"),
+            required_attribute(iterator, "_tasks_outstanding"),
         )
     except (AttributeError, KeyError, TypeError) as error:
         DETAILS.miss(f"{type(error).__name__}: {error}")
@@ -75,11 +75,11 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
     A job's own collate function may put any dimension first. It is believed for all batches if the
     first one is as long as the loader's batch size.
     """
-    if required(loader, "batch_sampler") is None:
+    if required_attribute(loader, "batch_sampler") is None:
         return None
-    if required(loader, "collate_fn") is sys.modules["torch.utils.data"].default_collate:
+    if required_attribute(loader, "collate_fn") is sys.modules["torch.utils.data"].default_collate:
         return leading_dimension
-    expected = required(loader, "batch_size")
+    expected = required_attribute(loader, "batch_size")
     expected = expected if type(expected) is int else None
     believed: list[bool] = []
 

@@ -25,14 +25,14 @@ from .captures import CAPTURES
 from .counts import FLOPS, SAMPLES, Tally, amount
 from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
-from .exact_types import own, unseen
+from .exact_types import attribute, without_torch_function
 from .process import PROCESS
 from .thread_accounts import ThreadAccount
 
 Value = TypeVar("Value")
 
 NO_BATCH: Any = object()
-"""What `answered` gets where next() raised or had nothing left."""
+"""What `end_wait` gets where next() raised or had nothing left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +98,20 @@ class Loop:
         "_body_from_ns",
         "_body_ns",
         "_gradient",
-        "_held_batches",
-        "_held_samples",
         "_iterator",
         "_left",
         "_part",
+        "_pending_batches",
+        "_pending_samples",
         "_spare",
         "_tally",
         "evaluates",
-        "held_flops",
-        "is_held",
         "is_loader",
+        "is_pending",
         "key",
         "measured",
         "peek",
+        "pending_flops",
         "samples",
         "stated",
     )
@@ -138,11 +138,11 @@ class Loop:
         """Loops over one iterable count their batches together."""
         self._spare: Wait | None = None
         """To be used again."""
-        self.is_held = False
+        self.is_pending = False
         """Whether it is not known yet if its batches are trained on."""
-        self.held_flops = 0.0
-        self._held_batches = 0
-        self._held_samples: float | None = None
+        self.pending_flops = 0.0
+        self._pending_batches = 0
+        self._pending_samples: float | None = None
         self._gradient: tuple[int, int] | None = None
         self._account: ThreadAccount | None = None
         self._tally: Tally | None = None
@@ -171,7 +171,7 @@ class Loop:
         """Return whether no batch will be asked for any more, or none that is measured."""
         return not self._part.on or (self._iterator is not None and self._left(self._iterator))
 
-    def ask(self) -> Wait | None:
+    def begin_wait(self) -> Wait | None:
         """Begin to wait for a batch; None where this next() is not measured."""
         try:
             account = self._account
@@ -180,20 +180,20 @@ class Loop:
                 if account is None:
                     return None
             if account.flops is not None:
-                account.flops.asked(self)
+                account.flops.batch_done(self)
             outermost = True
             if account.in_body is not self:
                 asking = account.asking
                 if asking is not None and (asking is self or asking.is_over()):
                     # What a signal handler raised has cut off the end of that wait.
                     account.asking, account.depth = None, account.depth - 1
-                    account.inside = None
+                    account.phase_in_wait = None
                 outermost = account.asking is None
                 if outermost:
                     if not self.measured:
                         return None
                     self._go_on(account)
-            elif self.is_held:
+            elif self.is_pending:
                 self.leave_body()
             if (
                 self.peek is not None
@@ -225,7 +225,7 @@ class Loop:
             return None
         return wait
 
-    def answered(self, wait: Wait, batch: Any) -> None:
+    def end_wait(self, wait: Wait, batch: Any) -> None:
         """End the wait; `NO_BATCH` ends the loop."""
         try:
             account = wait.account
@@ -259,13 +259,13 @@ class Loop:
                     account.in_body = self
                     tally = self._tally
                     if tally is None:
-                        self._hold(account, batch)
+                        self._add_pending(account, batch)
                     else:
                         tally.batches += 1
                         if self.samples is not None:
                             self._add_samples(account, self.samples(batch))
                     if account.flops is not None:
-                        account.flops.came(self, batch)
+                        account.flops.batch_came(self, batch)
             self._spare = wait
             if now_ns >= account.quiet_until_ns:
                 account.leave_phase("data", now_ns, now_ns - wait.begin_ns)
@@ -275,7 +275,7 @@ class Loop:
     def stepped(self) -> None:
         """An optimizer stepped while this loop was open: it trains."""
         PROCESS.trained = True
-        if self.is_held and self._account is not None:
+        if self.is_pending and self._account is not None:
             self.evaluates = False
             self._commit(self._account)
 
@@ -316,7 +316,7 @@ class Loop:
     def _begin(self, account: ThreadAccount) -> None:
         """Ask for the first batch."""
         torch: Any = sys.modules.get("torch")
-        is_grad_enabled = own(torch, "is_grad_enabled")
+        is_grad_enabled = attribute(torch, "is_grad_enabled")
         account.measures("data")
         if is_grad_enabled is not None:
             account.measures("eval")
@@ -327,17 +327,17 @@ class Loop:
             account.eval_phases or (is_grad_enabled is not None and not is_grad_enabled())
         )
         # Replays of a captured step show neither steps nor new gradients.
-        self.is_held = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
-        if self.peek is not None and not self.is_held:
+        self.is_pending = self.evaluates or (PROCESS.trained and not CAPTURES.begun)
+        if self.peek is not None and not self.is_pending:
             account.loader = self.peek()
-        account.make_way(self)
-        if not self.is_held:
+        account.close_stale(self)
+        if not self.is_pending:
             account.start(account.seen_ns)
 
     def _open(self, account: ThreadAccount) -> None:
         """Let wall time run in the thread that got the first batch."""
         account.open_loop(self)
-        self._held_batches, self._held_samples, self.held_flops = 0, None, 0.0
+        self._pending_batches, self._pending_samples, self.pending_flops = 0, None, 0.0
         self._body_ns = 0
         PROCESS.latest = account
         stated = self.stated
@@ -347,22 +347,22 @@ class Loop:
         if stated.precision is not None:
             account.precision = stated.precision
         if account.flops is not None and stated.states_flops:
-            account.flops.state()
+            account.flops.disable()
         if stated.flops_per_step is not None and not self.evaluates:
             account.counts.episode.flops_per_step = stated.flops_per_step
-        if self.is_held:
+        if self.is_pending:
             self._gradient = _gradient()
 
-    def _hold(self, account: ThreadAccount, batch: Any) -> None:
+    def _add_pending(self, account: ThreadAccount, batch: Any) -> None:
         """Take the first batch, or one of which it is not known whether it is trained on."""
         if id(self) not in account.open:
             self._open(account)
         self._body_from_ns, self._body_claimed_ns = account.seen_ns, account.claimed_ns
-        self._held_batches += 1
+        self._pending_batches += 1
         samples = None if self.samples is None else self.samples(batch)
         if samples is not None:
-            self._held_samples = (self._held_samples or 0) + samples
-        if not self.is_held:
+            self._pending_samples = (self._pending_samples or 0) + samples
+        if not self.is_pending:
             self._commit(account)
 
     def _add_samples(self, account: ThreadAccount, samples: float | None) -> None:
@@ -373,12 +373,12 @@ class Loop:
 
     def _commit(self, account: ThreadAccount) -> None:
         """Count the batches that were held, and those to come."""
-        self.is_held = False
+        self.is_pending = False
         self._tally = account.counts.tally(self.key)
-        self._tally.batches += self._held_batches
-        self._add_samples(account, self._held_samples)
-        if self.held_flops:
-            account.counts.add_flops(self.held_flops)
+        self._tally.batches += self._pending_batches
+        self._add_samples(account, self._pending_samples)
+        if self.pending_flops:
+            account.counts.add_flops(self.pending_flops)
         account.start(account.seen_ns)
 
     def leave_body(self) -> None:
@@ -387,7 +387,7 @@ class Loop:
         if account is None:
             return
         account.in_body = None
-        if not self.is_held:
+        if not self.is_pending:
             return
         now_ns = account.clock()
         account.advance(now_ns)
@@ -399,7 +399,7 @@ class Loop:
 
     def _decide(self, account: ThreadAccount) -> None:
         """Decide at its end what a loop was in which no optimizer stepped."""
-        if not self.is_held or self.evaluates or not self._held_batches:
+        if not self.is_pending or self.evaluates or not self._pending_batches:
             return
         gradient = _gradient()
         if gradient is not None and gradient != self._gradient:
@@ -451,9 +451,9 @@ def _gradient() -> tuple[int, int] | None:
     It is the identity and version of the first gradient of the optimizer that stepped last.
     """
     try:
-        for group in own(_optimizer(), "param_groups") or ():
+        for group in attribute(_optimizer(), "param_groups") or ():
             for parameter in group["params"]:
-                with unseen():
+                with without_torch_function():
                     if parameter.requires_grad:
                         gradient = parameter.grad
                         return None if gradient is None else (id(gradient), gradient._version)

@@ -23,12 +23,12 @@ class Process:
         self.automatic = False
         """Whether the job was started with automatic instrumentation."""
         self.accounts: list[ThreadAccount] = []
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start over: nothing that the parent of a forked child did belongs to the child."""
         for account in self.accounts:
-            account.leave()
+            account.detach()
         self.accounts = []
         self._by_thread: dict[tuple[int, str | None, int | None], ThreadAccount] = {}
         self.latest: ThreadAccount | None = None
@@ -39,7 +39,7 @@ class Process:
         """The name that the job gave first."""
         self._flushing = False
 
-    def here(self) -> ThreadAccount | None:
+    def account_here(self) -> ThreadAccount | None:
         """Return this thread's first account, if it has one."""
         thread = get_ident()
         return next((account for account in self.accounts if account.thread == thread), None)
@@ -87,7 +87,7 @@ class Process:
         another one, for autograd's threads step too. Except where a thread of the job itself trains
         on what a helper thread reads: that loop does not train, and its waits are not this one's.
         """
-        account, latest = self.here(), self.latest
+        account, latest = self.account_here(), self.latest
         if (
             latest is not None
             and latest is not account
@@ -120,7 +120,7 @@ class Process:
             if accounts:
                 rank = accounts[0].rank
                 rank = identity.rank() if rank is None else rank
-                summary.say(accounts, rank, identity.world_size() or 1)
+                summary.write_summary(accounts, rank, identity.world_size() or 1)
         except Exception:  # as where the job has taken its framework apart by now
             return
 
@@ -151,4 +151,4 @@ def _is_of_python() -> bool:
 
 
 PROCESS = Process()
-os.register_at_fork(after_in_child=PROCESS.forget)
+os.register_at_fork(after_in_child=PROCESS.reset)

@@ -20,9 +20,9 @@ class OpenLoop(Protocol):
     """Of the iterable."""
     evaluates: bool
     """Whether nothing is trained in it."""
-    is_held: bool
+    is_pending: bool
     """Whether it is not known yet if its batches are trained on."""
-    held_flops: float
+    pending_flops: float
 
     @property
     def states_precision(self) -> bool:

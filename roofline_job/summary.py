@@ -28,7 +28,7 @@ VARIABLE = "ROOFLINE_JOB_SUMMARY"
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
 _SECOND = 1_000_000_000
 
-_said = False
+_is_written = False
 
 
 def is_first() -> bool:
@@ -41,7 +41,7 @@ def is_wanted() -> bool:
     return bool(os.environ.get(VARIABLE))
 
 
-def say(accounts: Iterable[Account], rank: int, ranks: int) -> None:
+def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
     """Write what the busiest of these accounts did, if this one of `ranks` is the first.
 
     Trainers that multiprocessing has started without ranks have a line each, with their process id.
@@ -51,7 +51,7 @@ def say(accounts: Iterable[Account], rank: int, ranks: int) -> None:
         _write(_measured(busiest, ranks))
 
 
-def say_nothing_else() -> None:
+def write_nothing_measured() -> None:
     """Write that nothing was measured, unless something was, perhaps in another process.
 
     What loads no framework is no training job, and needs no line.
@@ -60,7 +60,7 @@ def say_nothing_else() -> None:
         return
     times = os.times()
     is_first_rank = all(os.environ.get(name, "0") == "0" for name in RANKS)
-    if is_first_rank and not (_said or times.children_user or times.children_system):
+    if is_first_rank and not (_is_written or times.children_user or times.children_system):
         _write(NOTHING)
 
 
@@ -86,10 +86,10 @@ def _time(part_ns: int, whole_ns: int, of: str = "") -> str:
 
 
 def _write(line: str) -> None:
-    global _said
-    if _said:
+    global _is_written
+    if _is_written:
         return
-    _said = True
+    _is_written = True
     try:
         sys.stderr.write(f"roofline-exporter: {line}\n")
         sys.stderr.flush()

@@ -25,7 +25,7 @@ from . import switches
 from .batch_flops import BatchFlops
 from .counts import Counts
 from .cuda_idle import MEASURED_PHASES, IdleMeter, IdlePair
-from .degraded import REPORTS, Part, say_found
+from .degraded import REPORTS, Part, log_found
 from .reporter import RETRY_SECONDS, SECOND, Report
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class ThreadAccount:
         """Spans under way."""
         self.phase: str | None = None
         """The innermost of them outside waits for data."""
-        self.inside: str | None = None
+        self.phase_in_wait: str | None = None
         """The innermost of them inside one."""
-        self.said: str | None = None
+        self.reported_phase: str | None = None
         """The phase that the last report named as under way, if anybody listened."""
-        self.long: set[str] = set()
+        self.long_phases: set[str] = set()
         """Phases that lasted long the last time."""
         self.open: dict[int, OpenLoop] = {}
         """Loops that keep the wall time running."""
@@ -148,7 +148,7 @@ class ThreadAccount:
         self._report = Report(self)
         self._reporting = False
         self._reported = False
-        self._heard = True
+        self._delivered = True
         """Whether anybody took the last report."""
 
     def count_by_steps(self) -> None:
@@ -157,13 +157,13 @@ class ThreadAccount:
         if self.due_ns == NEVER:
             self.phase_ns.pop("data", None)
 
-    def leave(self) -> None:
+    def detach(self) -> None:
         """Belong to no thread any more: this is a forked child, and it was its parent's account."""
         self.thread = _NOBODY
         self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
         if self.flops is not None:
-            self.flops.state()
+            self.flops.disable()
 
     def advance(self, now_ns: int) -> None:
         """Count the wall time up to now, if it runs."""
@@ -197,7 +197,7 @@ class ThreadAccount:
         self.depth += 1
         is_inside = self.asking is not None
         if is_inside:
-            outer, self.inside = self.inside, phase
+            outer, self.phase_in_wait = self.phase_in_wait, phase
         else:
             outer, self.phase = self.phase, phase
         return Span(phase, now_ns, self.claimed_ns, pair, outer, is_inside=is_inside)
@@ -215,16 +215,16 @@ class ThreadAccount:
         if span.pair is not None:
             self.meter.stop(span.pair, span.phase, max(0, own_ns))
         if span.is_inside:
-            self.inside = span.outer
+            self.phase_in_wait = span.outer
         else:
             self.phase = span.outer
         if now_ns >= self.quiet_until_ns or now_ns - span.begin_ns >= LONG_NS:
             self.leave_phase(span.phase, now_ns, now_ns - span.begin_ns)
 
-    def under_way(self) -> str | None:
+    def current_phase(self) -> str | None:
         """Return the innermost phase."""
         if self.asking is not None:
-            return self.inside or "data"
+            return self.phase_in_wait or "data"
         return self.phase if self.depth else None
 
     def announce(self, phase: str, now_ns: int, rested_ns: int) -> None:
@@ -233,7 +233,7 @@ class ThreadAccount:
         ``rested_ns`` is how long nothing had happened in this account. What the report takes is the
         phase's: the job waits for it, too.
         """
-        if phase in self.long and self._heard:
+        if phase in self.long_phases and self._delivered:
             is_wanted = self.due_ns != NEVER
         else:
             is_short = rested_ns <= SHORT_REST_NS and self._reported
@@ -248,12 +248,12 @@ class ThreadAccount:
         means no more than that nothing happens. What the report takes is the phase's, too.
         """
         if lasted_ns >= LONG_NS:
-            self.long.add(phase)
-        elif self.long:
-            self.long.discard(phase)
+            self.long_phases.add(phase)
+        elif self.long_phases:
+            self.long_phases.discard(phase)
         self._set_quiet()
-        said = self.said
-        if now_ns >= self.due_ns or (said is not None and said is not self.under_way()):
+        reported = self.reported_phase
+        if now_ns >= self.due_ns or (reported is not None and reported is not self.current_phase()):
             self.report(now_ns)
             then_ns = self.clock()
             if self.depth or self.open or self.stepping:
@@ -261,7 +261,7 @@ class ThreadAccount:
             self.advance(then_ns)
 
     def _set_quiet(self) -> None:
-        is_quiet = self.said is None and not self.long
+        is_quiet = self.reported_phase is None and not self.long_phases
         self.quiet_until_ns = self.due_ns if is_quiet else 0
 
     def sweep(self) -> None:
@@ -270,7 +270,7 @@ class ThreadAccount:
             if loop.is_over():
                 loop.end()
 
-    def make_way(self, loop: OpenLoop) -> None:
+    def close_stale(self, loop: OpenLoop) -> None:
         """Close what must have ended by the time a new loop is asked for its first batch.
 
         That is a loop that calls `step`, and, if the new one trains, evaluations whose iterator a
@@ -288,12 +288,12 @@ class ThreadAccount:
             self.counts.end_episode()
         self.open[id(loop)] = loop
         if self.flops is not None:
-            self.flops.opened(loop)
+            self.flops.loop_opened(loop)
 
     def close_loop(self, loop: OpenLoop) -> None:
         """Stop the wall time of this loop, which is counted up to now."""
         if self.flops is not None:
-            self.flops.closed(loop)
+            self.flops.loop_closed(loop)
         if self.open.pop(id(loop), None) is not None and not self.open:
             self._closed = (self.seen_ns, self.wall_ns)
 
@@ -303,9 +303,9 @@ class ThreadAccount:
         After the last loop was closed it does while a batch of it waits for a step. The time up to
         that step is the loop's.
         """
-        self.meter.stream_seen()
+        self.meter.remember_stream()
         if self.flops is not None:
-            self.flops.stepped()
+            self.flops.optimizer_stepped()
         self.sweep()
         if self.open:
             # A kept evaluation trains only if nothing else does.
@@ -335,9 +335,9 @@ class ThreadAccount:
             self.stepping = True
         self.counts.explicit(steps, samples, flops)
         if self.flops is not None:
-            self.flops.stepped()
+            self.flops.optimizer_stepped()
             if flops is not None:
-                self.flops.state()
+                self.flops.disable()
         self.start(now_ns)
         if now_ns >= self.due_ns:
             self.report(now_ns)
@@ -347,7 +347,7 @@ class ThreadAccount:
         if self.due_ns == NEVER and self.trains:
             self.due_ns = now_ns
             self._set_quiet()
-            say_found()
+            log_found()
 
     def report(self, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
         """Send a report, unless one is under way; the next is due in a second.
@@ -361,11 +361,11 @@ class ThreadAccount:
         self._reporting = True
         try:
             if phase is None and not ending:
-                phase = self.under_way()
-            heard = self._heard = self._report.send(now_ns, phase, ending=ending)
+                phase = self.current_phase()
+            delivered = self._delivered = self._report.send(now_ns, phase, ending=ending)
             self._reported = True
-            self.said = phase if heard else None
-            self.due_ns = now_ns + (SECOND if heard else RETRY_SECONDS * SECOND)
+            self.reported_phase = phase if delivered else None
+            self.due_ns = now_ns + (SECOND if delivered else RETRY_SECONDS * SECOND)
             self._set_quiet()
         except Exception as error:
             REPORTS.fail(error)

@@ -29,7 +29,7 @@ from weakref import ref
 
 from . import loader as loaders
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
-from .exact_types import own, required, unseen
+from .exact_types import attribute, required_attribute, without_torch_function
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
 from .switches import debug
@@ -173,7 +173,7 @@ def _measured_next(original: Callable[[Any], Any]) -> Any:
         if compiling() or not LOADERS.on:
             return original(self)
         loop = _loop_of(self)
-        wait = None if loop is None else loop.ask()
+        wait = None if loop is None else loop.begin_wait()
         if loop is None or wait is None:
             return original(self)
         batch = NO_BATCH
@@ -181,7 +181,7 @@ def _measured_next(original: Callable[[Any], Any]) -> Any:
             batch = original(self)
             return batch
         finally:
-            loop.answered(wait, batch)
+            loop.end_wait(wait, batch)
 
     return __next__
 
@@ -210,7 +210,7 @@ def _timed_save(original: Callable[..., Any]) -> Any:
 
 def _loop_of(iterator: Any) -> Loop | None:
     try:
-        loop: Loop | None = own(iterator, _LOOP)
+        loop: Loop | None = attribute(iterator, _LOOP)
         return loop or _loop(None, iterator)
     except Exception as error:
         LOADERS.fail(error)
@@ -224,9 +224,9 @@ def _loop(loader: Any, iterator: Any) -> Loop:
     else:
         samples = loaders.samples_of(loader)
         loop = Loop(loader, _stated_of(loader), LOADERS, samples=samples)
-        loop.peek = loaders.numbers(loader, iterator)
+        loop.peek = loaders.settings(loader, iterator)
     loop.is_loader = True
-    if own(loader, "_iterator") is iterator:
+    if attribute(loader, "_iterator") is iterator:
         loop.ends_with(iterator, loaders.is_left)
     else:
         loop.ends_with(iterator)
@@ -254,8 +254,8 @@ def _begin_start(loader: Any) -> tuple[ThreadAccount, Span] | None:
 def _end_start(begun: tuple[ThreadAccount, Span] | None, loader: Any, iterator: Any) -> None:
     end_span(begun, LOADERS)
     try:
-        if any(own(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
-            before = own(iterator, _LOOP)
+        if any(attribute(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
+            before = attribute(iterator, _LOOP)
             if before is not None:  # a persistent iterator starts over
                 before.close()
             _loop(loader, iterator)
@@ -279,8 +279,8 @@ def _count_step(optimizer: Any = None, *_: Any, **__: Any) -> None:
 
 def _note_parameters(account: ThreadAccount, optimizer: Any) -> None:
     try:
-        first = own(optimizer, "param_groups")[0]["params"][0]
-        with unseen():
+        first = attribute(optimizer, "param_groups")[0]["params"][0]
+        with without_torch_function():
             account.precision = SHORT_PRECISIONS.get(str(first.dtype))
     except (AttributeError, LookupError, TypeError):  # an unusual optimizer
         return
@@ -288,9 +288,13 @@ def _note_parameters(account: ThreadAccount, optimizer: Any) -> None:
 
 def _note_precision(autocast: Any) -> None:
     try:
-        account = PROCESS.here()
-        if account is not None and account.precision is None and required(autocast, "_enabled"):
-            name = str(required(autocast, "fast_dtype"))
+        account = PROCESS.account_here()
+        if (
+            account is not None
+            and account.precision is None
+            and required_attribute(autocast, "_enabled")
+        ):
+            name = str(required_attribute(autocast, "fast_dtype"))
             account.precision = PRECISIONS.get(name, name.removeprefix("torch."))
     except Exception as error:
         AUTOCAST.fail(error)
@@ -302,7 +306,7 @@ def _begin_checkpoint() -> tuple[ThreadAccount, Span] | None:
     A process that only prepares data saves as well, and so do the helpers of asynchronous saving.
     """
     try:
-        account = PROCESS.here()
+        account = PROCESS.account_here()
         if account is None or account.due_ns == NEVER:
             return None
         return account, account.begin("checkpoint")

@@ -142,7 +142,7 @@ class WatchedIterator(Watched):
 
     def __next__(self) -> Any:
         loop = self._roofline_loop
-        wait = loop.ask() if WATCH.on and not compiling() else None
+        wait = loop.begin_wait() if WATCH.on and not compiling() else None
         if wait is None:
             return next(self._roofline_original)
         batch = NO_BATCH
@@ -150,7 +150,7 @@ class WatchedIterator(Watched):
             batch = next(self._roofline_original)
             return batch
         finally:
-            loop.answered(wait, batch)
+            loop.end_wait(wait, batch)
 
 
 _classes: dict[tuple[type, tuple[str, ...]], type[Watched]] = {}

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .exact_types import own
+from .exact_types import attribute
 from .switches import debug
 
 HOOKED = "_roofline_hooked"
@@ -46,7 +46,7 @@ def compiling() -> bool:
 def _bind() -> bool:
     """Look up PyTorch's functions; False as long as it is not imported."""
     global _is_compiling, _callback
-    compiler = own(sys.modules["torch"], "compiler")
+    compiler = attribute(sys.modules["torch"], "compiler")
     frames: Any = sys.modules.get("torch._C._dynamo.eval_frame")
     found = getattr(compiler, "is_compiling", None)
     if found is not None:

@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hot_us = report_us([_account()] * REPORTS, daemon)
         slowdown, by_hand = slowdowns_percent(_account(), hot_us)
         daemon.close()
-    PROCESS.forget()
+    PROCESS.reset()
     costs = dict(steps)
     figures = (
         Figure("watch, per step", costs["watch"], "ns", WATCH_NS),

@@ -18,8 +18,8 @@ from exporter.cli import main as cli
 from roofline_job import command, launch
 from roofline_job.launch import (
     INJECT,
-    Mistake,
     Options,
+    UsageError,
     added,
     execute,
     exports,
@@ -149,7 +149,7 @@ def test_it_can_be_switched_off_from_outside() -> None:
 def test_a_folder_that_a_path_cannot_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A colon would split it into two entries that mean something else."""
     monkeypatch.setattr(launch, "INJECT", "/opt/a:b")
-    with pytest.raises(Mistake, match=r"^run: /opt/a:b: PYTHONPATH cannot name a folder with"):
+    with pytest.raises(UsageError, match=r"^run: /opt/a:b: PYTHONPATH cannot name a folder with"):
         added(None)
 
 

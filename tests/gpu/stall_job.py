@@ -263,7 +263,7 @@ def cost(workers: int) -> dict[str, Any]:
             pair = meter.start()
             if pair is not None:
                 meter.stop(pair, "data", 0)
-            meter.stream_seen()
+            meter.remember_stream()
         pair_microseconds = (time.perf_counter() - began) / pairs * 1e6
 
     def epoch(batches: Iterable[int]) -> float:

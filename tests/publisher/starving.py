@@ -101,7 +101,7 @@ class Starving:
         patch.setattr(process, "ThreadAccount", self._account)
         patch.setattr(reporter, "deliver", self._deliver)
         patch.setattr(identity, "device", lambda batches: H100.uuid)
-        PROCESS.forget()
+        PROCESS.reset()
         self._tick()
         return self
 
@@ -111,7 +111,7 @@ class Starving:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        PROCESS.forget()
+        PROCESS.reset()
         self._patch.undo()
 
     def _account(self, job: str, rank: int | None, instrumentation: str) -> ThreadAccount:

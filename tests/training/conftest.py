@@ -50,10 +50,10 @@ def client() -> Iterator[None]:
 
 
 def _begin_anew() -> None:
-    PROCESS.forget()
+    PROCESS.reset()
     PROCESS.automatic = False
     degraded.FOUND.clear()
-    degraded._unsaid.clear()
+    degraded._unlogged.clear()
     for part in PARTS:
         part.on = True
     CAPTURES.reset()

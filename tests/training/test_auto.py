@@ -203,7 +203,7 @@ def test_a_part_that_fails_is_off_and_the_job_goes_on(
         (ThreadAccount, "close_loop"),
         (ThreadAccount, "optimizer_step"),
         (type(PROCESS), "account"),
-        (type(PROCESS), "here"),
+        (type(PROCESS), "account_here"),
         (type(PROCESS), "account_of_step"),
         (torch_hooks, "Loop"),
         (loops, "get_ident"),

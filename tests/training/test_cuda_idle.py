@@ -118,9 +118,9 @@ def test_a_step_on_a_side_stream_before_a_capture_was_warm_up(gpu: ScriptedGpu) 
     meter = _meter()
     _wait(gpu, meter, 1)
     with gpu.on(gpu.new_stream()):
-        meter.stream_seen()
+        meter.remember_stream()
     with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
-        meter.stream_seen()
+        meter.remember_stream()
     before = _idle_ms(gpu, meter)
     gpu.launch(30)
     _wait(gpu, meter, 40)
@@ -134,7 +134,7 @@ def test_a_stream_that_its_owner_destroyed_is_not_used(gpu: ScriptedGpu) -> None
     _wait(gpu, meter, 1)
     before = _idle_ms(gpu, meter)
     with gpu.on(external):
-        meter.stream_seen()
+        meter.remember_stream()
         gpu.launch(5)
         _wait(gpu, meter, 20)
     external.destroyed = True
@@ -222,7 +222,7 @@ def test_nothing_before_cuda_is_initialised() -> None:
         meter = _meter()
         for _ in range(3):
             _wait(gpu, meter, 10)
-            meter.stream_seen()
+            meter.remember_stream()
             meter.collect()
         assert gpu.calls == []
         assert not gpu.contexts
@@ -366,7 +366,7 @@ def test_only_its_own_thread(gpu: ScriptedGpu) -> None:
         assert meter.start() is None
         assert held is not None
         meter.stop(held, "data", 0)
-        meter.stream_seen()
+        meter.remember_stream()
         meter.collect()
 
     other = threading.Thread(target=meddle)
@@ -407,7 +407,7 @@ def test_three_failures_in_a_row_end_it(gpu: ScriptedGpu, call: str) -> None:
     calls = list(gpu.calls)
     gpu.failures.clear()
     _wait(gpu, meter, 10)
-    meter.stream_seen()
+    meter.remember_stream()
     meter.collect()
     assert gpu.calls == calls
     assert meter.idle_ns["data"] == 10 * MS
@@ -493,7 +493,7 @@ def test_a_stream_that_cannot_be_read_is_a_failure_like_any_other(gpu: ScriptedG
     gpu.failures["current_stream"] = RuntimeError("no")
     for _ in range(FAILURES_IN_A_ROW):
         assert not degraded.FOUND
-        meter.stream_seen()
+        meter.remember_stream()
     assert degraded.FOUND == {"cuda_events": "RuntimeError: no"}
 
 

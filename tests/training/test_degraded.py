@@ -248,7 +248,7 @@ def _handler_in_answered() -> Iterator[None]:
 
     def call(frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code
-        return line if (code.co_name, code.co_filename) == ("answered", loops.__file__) else None
+        return line if (code.co_name, code.co_filename) == ("end_wait", loops.__file__) else None
 
     before = sys.gettrace()
     sys.settrace(call)

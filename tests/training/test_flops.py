@@ -228,7 +228,7 @@ def test_a_job_computes_the_same_while_it_is_counted(
     losses: list[list[float]] = []
     for counts in (False, True):
         monkeypatch.setattr(switches, "COUNT_FLOPS", counts)
-        PROCESS.forget()
+        PROCESS.reset()
         model = unusual(kind)
         weight = torch.ones(WIDTH, requires_grad=True)
         optimizer = torch.optim.SGD([weight], lr=0.01)
@@ -393,7 +393,7 @@ def test_forked_children_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
         train_on(model, batch)
         optimizer.step()
         if number == 3:
-            PROCESS.forget()  # as in the child
+            PROCESS.reset()  # as in the child
             assert FlopCounter.is_free()
 
 

@@ -422,7 +422,7 @@ def test_an_iterator_that_asks_itself_gives_one_batch(clock: Clock) -> None:
 
     assert measured().batches == 3
     assert measured().wall_ns <= 7
-    account = PROCESS.here()
+    account = PROCESS.account_here()
     assert account is not None
     assert (account.depth, account.asking) == (0, None)
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("client", "unheard")
 
 
 def _phases() -> dict[str, int]:
-    account = PROCESS.here()
+    account = PROCESS.account_here()
     return {} if account is None else account.phase_ns
 
 

@@ -33,7 +33,7 @@ LINE = r"roofline-exporter: 4 steps, waited 0\.\d s \(\d+ % of the loop\) for da
 @pytest.fixture(autouse=True)
 def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process be a job that `run` started."""
-    monkeypatch.setattr(summary, "_said", False)
+    monkeypatch.setattr(summary, "_is_written", False)
     monkeypatch.setenv(summary.VARIABLE, "1")
     for name in (*identity.RANKS, "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)

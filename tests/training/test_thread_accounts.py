@@ -52,9 +52,9 @@ def on_a_bench() -> Iterator[Bench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "ThreadAccount", bench.account)
         patch.setitem(sys.modules, "torch", bench.torch)
-        PROCESS.forget()
+        PROCESS.reset()
         yield bench
-        PROCESS.forget()
+        PROCESS.reset()
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_an_unknown_phase_counts_as_other(bench: Bench) -> None:
 def test_data_and_eval_are_there_from_the_start(bench: Bench) -> None:
     """A counter that first appears at 1 has no increase; no other phase is made up."""
     next(iter(watch([1])))
-    account = PROCESS.here()
+    account = PROCESS.account_here()
 
     assert account is not None
     assert account.times_ns()[1] == {"data": 0, "eval": 0}
@@ -110,7 +110,7 @@ def test_without_torch_nothing_is_known_of_evaluation(
     """So that phase is not there, unless it is marked."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     next(iter(watch([1])))
-    account = PROCESS.here()
+    account = PROCESS.account_here()
 
     assert account is not None
     assert account.times_ns()[1] == {"data": 0}

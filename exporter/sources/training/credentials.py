@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who sent a datagram, according to the kernel, and whether it is the process it claims to be."""
+"""The sender of a datagram, according to the kernel, and what /proc says of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a datagram claims: its contents, checked for form, or a refusal that names what is wrong.
+"""Parse and validate a datagram; reject it with a message that names the wrong field.
 
-Everything in a datagram is untrusted. The wire format is in ``docs/training-protocol.md``.
+A datagram is untrusted input. The wire format is in ``docs/training-protocol.md``.
 """
 
 from __future__ import annotations

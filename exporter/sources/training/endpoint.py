@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where training jobs report to: a Unix socket that is made, checked and removed with care.
+"""The Unix socket that training jobs report to: bind it, check it, remove it.
 
-Others may be allowed to write to its directory, and may put a link in the place of the socket at
-any time. So the directory is opened once, and permissions are changed only of what is open: a
-socket of this user that has no other name. What remains is harmless: who may write there can remove
-the socket, or put another one of this same user in its place, which then gets its permissions.
+Other users may be able to write to its directory, and replace the socket by a link at any time. So
+open the directory once, and change the permissions of open files only: sockets of this user without
+a second name. A user who may write there can still remove the socket, or move another socket of
+this user into its place, which then gets its permissions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SocketAccess:
 
 
 def candidates(chosen: str | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the paths to try, in their order: the one that was chosen, or the usual ones."""
+    """Return the paths to try, in order: the configured one, or the default ones."""
     if chosen is not None:
         return (os.path.abspath(chosen),)
     of_user = environ.get(USER_DIRECTORY_VARIABLE, "")
@@ -46,10 +46,10 @@ def candidates(chosen: str | None, environ: Mapping[str, str]) -> tuple[str, ...
 
 
 class Endpoint:
-    """One bound socket, and the file that leads to it."""
+    """A bound socket and its file."""
 
     def __init__(self, path: str, access: SocketAccess) -> None:
-        """Bind it; make missing directories, and remove the file of a socket without a listener.
+        """Bind the socket; create missing directories, remove a stale socket file.
 
         Raises:
             SourceError: it cannot be bound there; the message is one line and names the path.
@@ -91,11 +91,11 @@ class Endpoint:
             os.close(file)
 
     def is_reachable(self) -> bool:
-        """Return whether the path still leads to this socket."""
+        """Return whether clients that use the path reach this socket."""
         return self._file is not None and _file_at(self.path) == self._file
 
     def close(self) -> None:
-        """Close the socket, and remove the file if it is still its own."""
+        """Close the socket; remove its file unless another one has replaced it."""
         if self._directory is not None:
             name = os.path.basename(self.path)
             if self._file is not None and _file_at(name, self._directory) == self._file:
@@ -107,7 +107,7 @@ class Endpoint:
 
 
 def _file_at(path: str, directory: int | None = None) -> tuple[int, int] | None:
-    """Return device and inode of what is at the path; None if nothing is."""
+    """Return device and inode of a file; None if there is none."""
     try:
         found = os.stat(path, dir_fd=directory, follow_symlinks=False)
     except OSError:
@@ -116,12 +116,12 @@ def _file_at(path: str, directory: int | None = None) -> tuple[int, int] | None:
 
 
 def _opened(file: int) -> str:
-    """Return a path that leads to an open file itself, wherever its own path leads by now."""
+    """Return a path to an open file, whatever has replaced it in its directory."""
     return f"/proc/self/fd/{file}"
 
 
 def _open_directory(path: str) -> int:
-    """Open a directory, which is made if it is missing; links to directories are followed.
+    """Open a directory; create it if it is missing. Links to directories are followed.
 
     Raises:
         SourceError: it is missing, and anybody may write to the one above it.
@@ -149,14 +149,14 @@ def _open_directory(path: str) -> int:
 
 
 def _refuse_open_to_all(directory: int) -> None:
-    """Refuse a directory in which any user may replace the files of others."""
+    """Raise SourceError for a directory in which any user may replace the files of others."""
     mode = os.fstat(directory).st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise SourceError("any user may write to its directory, which has no sticky bit")
 
 
 def _open_own_socket(directory: int, name: str) -> int:
-    """Open what was bound a moment ago, without following a link.
+    """Open the file of the socket that was just bound, without following a link.
 
     Raises:
         SourceError: something else has taken its place.
@@ -175,11 +175,11 @@ def _open_own_socket(directory: int, name: str) -> int:
 
 
 def _remove_stale(directory: int, name: str, path: str) -> None:
-    """Remove the file of a socket without a listener.
+    """Remove a socket file that no process listens on.
 
     Raises:
-        SourceError: there is something else, or a process listens.
-        OSError: what is there cannot be looked at or removed.
+        SourceError: the file is no socket, or a process listens.
+        OSError: the file cannot be read or removed.
     """
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last report of each training process: who may send it, how many are kept, and how long."""
+"""Keeps the last report of each training process, up to a number of each user, for five minutes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ kept, for it may report again."""
 SILENT_SECONDS = 60.0
 """A process that cannot be seen counts as ended after this long without a report."""
 CHECK_SECONDS = 1.0
-"""Between two checks whether the processes that have not reported for a while are alive."""
+"""Between two checks whether processes without recent reports are alive."""
 QUIET_SECONDS = 2.0
 """A process that reported within this time is not checked."""
 FASTER_RATIO = 1.05
@@ -73,11 +73,11 @@ class _Entry:
     received_timestamp_seconds: float
     announces: bool = False
     announced_wait_seconds: float = 0.0
-    """The waits for data that are over and whose beginning was announced."""
+    """Sum of the announced waits for data that have ended."""
     is_gone: bool = False
     is_silent: bool = False
     report: TrainingReport | None = None
-    """What `reports` returns for it, once that was asked for."""
+    """Cache of what `reports` returns for it."""
 
     @property
     def job(self) -> _Job:
@@ -133,7 +133,7 @@ class Quota(Generic[Key]):
 
 
 class Ledger:
-    """The last claim of each report id; any thread may take and read."""
+    """The last claim of each report id; thread-safe."""
 
     def __init__(
         self,
@@ -160,11 +160,11 @@ class Ledger:
 
     @property
     def taken_total(self) -> int:
-        """How many claims were taken."""
+        """How many claims were accepted."""
         return self._taken
 
     def take(self, claim: Claim, arrival: Arrival) -> None:
-        """Keep what the sender of `arrival` claims.
+        """Accept a claim.
 
         Raises:
             Rejected: the id belongs to another process, or the claim is not newer, contradicts an
@@ -232,7 +232,7 @@ class Ledger:
         return entry
 
     def _leaving(self, uid: int, name: str, now: float) -> set[str]:
-        """Return the ids to drop before a process of this user's job can be added."""
+        """Return the ids to evict before a process of this user's job can be added."""
         leaving: set[str] = set()
         try:
             if (uid, name) not in self._ids:
@@ -255,7 +255,7 @@ class Ledger:
             self._job_quota.remove(entry.peer.uid, entry.job)
 
     def _check(self, now: float) -> None:
-        """Forget what is old and find out which of the quiet processes are gone."""
+        """Drop expired entries; check which of the quiet processes are gone."""
         for report_id, entry in list(self._entries.items()):
             silent = now - entry.received_monotonic_seconds
             if silent <= QUIET_SECONDS:

@@ -79,7 +79,7 @@ class RateLimit:
 
 
 class Inbox:
-    """Datagrams in the order of their arrival, read many at a time; any thread may put and read.
+    """Queue of datagrams, in order of arrival, that are read many at a time; thread-safe.
 
     Waking up for each report to read it at once costs several times as much: in between, the jobs'
     own work drives the reader out of the processor's caches.
@@ -96,12 +96,12 @@ class Inbox:
         self._fault_logged_at = float("-inf")
 
     def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
-        """Keep a datagram for the next read; return whether so many wait that it is due now."""
+        """Queue a datagram; return whether the queue is full enough to read it now."""
         self._waiting.append((data, ancillary, monotonic_seconds))
         return len(self._waiting) >= MOST_WAITING
 
     def read(self) -> int:
-        """Take or refuse what has arrived; return how many the rate limit refused."""
+        """Accept or reject all queued datagrams; return how many exceeded the rate limit."""
         too_many = 0
         with self._reading:
             ahead = self._clock.time() - self._clock.monotonic()
@@ -123,7 +123,7 @@ class Inbox:
         except Rejected as refused:
             self._refuse(refused, arrival.peer)
         except Exception:
-            # A mistake of ours must not let a sender switch the source off, or fill the log.
+            # A bug here must not let a sender stop the source, or flood the log.
             self._refuse(Rejected("schema", "it could not be understood"), arrival.peer)
             now = arrival.monotonic_seconds
             if now - self._fault_logged_at >= LOG_INTERVAL_SECONDS:
@@ -135,8 +135,8 @@ class Inbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long the thread waits for what may change around it."""
+class Intervals:
+    """Intervals of the receiving thread."""
 
     check_seconds: float = 5.0
     """Between two checks that the path still leads to the socket."""
@@ -145,7 +145,7 @@ class Patience:
 
 
 class Receiver:
-    """The socket and its thread, which sleeps until something arrives."""
+    """The socket and the thread that reads it."""
 
     def __init__(
         self,
@@ -153,13 +153,13 @@ class Receiver:
         access: SocketAccess,
         inbox: Inbox,
         clock: Clock,
-        patience: Patience,
+        intervals: Intervals,
     ) -> None:
         self._paths = paths
         self._access = access
         self._inbox = inbox
         self._clock = clock
-        self._patience = patience
+        self._intervals = intervals
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
         self._stopped = threading.Event()
@@ -168,7 +168,7 @@ class Receiver:
 
     @property
     def path(self) -> str | None:
-        """Where reports are taken now; None while they are not."""
+        """The path of the socket; None while there is none."""
         endpoint = self._endpoint
         return None if endpoint is None else endpoint.path
 
@@ -178,11 +178,11 @@ class Receiver:
         return self._problem
 
     def start(self) -> None:
-        """Make the socket and read from it until `stop`."""
+        """Bind the socket and read from it until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, which removes the socket's file if it is still its own."""
+        """Stop the thread, which removes the socket's file."""
         self._stopped.set()
         with self._lock:
             if self._endpoint is not None:
@@ -195,7 +195,7 @@ class Receiver:
         while not self._stopped.is_set():
             endpoint = self._bind()
             if endpoint is None:
-                self._stopped.wait(self._patience.retry_seconds)
+                self._stopped.wait(self._intervals.retry_seconds)
                 continue
             try:
                 self._read(endpoint)
@@ -205,7 +205,7 @@ class Receiver:
                     endpoint.close()
 
     def _bind(self) -> Endpoint | None:
-        """Return the first endpoint that can be made; log why if none can, and return None."""
+        """Bind the first path that works; if none does, log why and return None."""
         problems = []
         for path in self._paths:
             try:
@@ -213,7 +213,7 @@ class Receiver:
             except SourceError as error:
                 problems.append(one_line(str(error)))
                 continue
-            wait = struct.pack("@ll", *_timeval(self._patience.check_seconds))
+            wait = struct.pack("@ll", *_timeval(self._intervals.check_seconds))
             endpoint.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
             with self._lock:
                 self._endpoint = endpoint
@@ -227,9 +227,9 @@ class Receiver:
         return None
 
     def _read(self, endpoint: Endpoint) -> None:
-        """Take what arrives until the end, or until the path leads to another socket."""
+        """Receive until `stop`, or until another socket has replaced this one."""
         receive, put, now = endpoint.socket.recvmsg, self._inbox.put, self._clock.monotonic
-        check_at = now() + self._patience.check_seconds
+        check_at = now() + self._intervals.check_seconds
         while True:
             try:
                 data, ancillary, _, _ = receive(READ_BYTES, ANCILLARY_BYTES)
@@ -240,7 +240,7 @@ class Receiver:
                 continue
             except OSError as error:
                 log.warning("reading %s failed: %s", one_line(endpoint.path), error.strerror)
-                self._stopped.wait(self._patience.check_seconds)
+                self._stopped.wait(self._intervals.check_seconds)
                 return
             if self._stopped.is_set():  # what ends the wait reads like an empty datagram
                 return
@@ -248,7 +248,7 @@ class Receiver:
             if put(data, ancillary, arrived) and self._inbox.read() >= MANY:
                 self._stopped.wait(PAUSE_SECONDS)
             if arrived >= check_at:
-                check_at = arrived + self._patience.check_seconds
+                check_at = arrived + self._intervals.check_seconds
                 if not endpoint.is_reachable():
                     break
         log.warning("%s is gone or another's: a new socket is made", one_line(endpoint.path))

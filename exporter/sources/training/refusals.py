@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why reports are refused, and how many for each reason."""
+"""Counts rejected reports by reason, and logs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Rejected(Exception):
-    """A report is refused, for one of ``TRAINING_REJECTIONS``."""
+    """A report is rejected, for one of ``TRAINING_REJECTIONS``."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(detail or TRAINING_REJECTIONS[reason])
@@ -39,7 +39,7 @@ class Refusals:
         """By reason: when a line was last written, and the count at that time."""
 
     def note(self, reason: str, detail: str, peer: Peer | None) -> None:
-        """Count one report; `detail` may quote it and `peer` is who sent it, if known."""
+        """Count a rejected report; `detail` may quote it, `peer` is its sender, if known."""
         now = self._clock.monotonic()
         with self._lock:
             count = self._counts[reason] = self._counts[reason] + 1
@@ -59,11 +59,11 @@ class Refusals:
         )
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many were refused so far, for every reason."""
+        """Return how many reports were rejected, by reason."""
         with self._lock:
             return dict(self._counts)
 
     def quota_hits(self) -> Mapping[str, int]:
-        """Return how many of them reached a limit, for every class of sender."""
+        """Return how many reports exceeded a limit, by class of sender."""
         with self._lock:
             return dict(self._quota_hits)

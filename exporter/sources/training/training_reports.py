@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the training jobs of this node report, and how many reports were taken and refused."""
+"""The source `training`: reports of this node's jobs, and counts of accepted and rejected ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import SocketAccess
 from exporter.sources.training.ledger import Ledger
-from exporter.sources.training.receiver import Arrival, Inbox, Patience, Receiver
+from exporter.sources.training.receiver import Arrival, Inbox, Intervals, Receiver
 from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
 
 PROCFS = "/proc"
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """Where reports are taken, from whom, and how many."""
+    """Socket, permissions and limits."""
 
     paths: tuple[str, ...]
     """Of the socket, in the order in which they are tried; see `candidates`."""
@@ -35,11 +35,11 @@ class TrainingOptions:
     owners: bool = True
     """Whether jobs are shown with their owners."""
     procfs: str = PROCFS
-    patience: Patience = field(default_factory=Patience)
+    intervals: Intervals = field(default_factory=Intervals)
 
 
 class TrainingSource:
-    """Takes reports on a thread of its own; any thread may ask."""
+    """Receives reports on its own thread; thread-safe."""
 
     name = TRAINING
 
@@ -55,16 +55,16 @@ class TrainingSource:
         )
         self._inbox = Inbox(self._take, self._refusals, clock)
         self._receiver = Receiver(
-            options.paths, options.access, self._inbox, clock, options.patience
+            options.paths, options.access, self._inbox, clock, options.intervals
         )
         self._failure_logged_at = float("-inf")
 
     def start(self) -> None:
-        """Begin to take reports, as soon as a socket can be made."""
+        """Begin to receive reports, once a socket can be bound."""
         self._receiver.start()
 
     def stop(self) -> None:
-        """Take no more; the socket's file is removed if it is still its own."""
+        """Stop receiving; remove the socket's file."""
         self._receiver.stop()
 
     def reports(self) -> tuple[TrainingReport, ...]:
@@ -74,17 +74,17 @@ class TrainingSource:
 
     @property
     def received_total(self) -> int:
-        """How many reports were taken, as of the last time that they were asked for."""
+        """How many reports were accepted, as of the last call of `reports`."""
         return self._ledger.taken_total
 
     @property
     def rejected_total(self) -> Mapping[str, int]:
-        """How many reports were refused, for every reason."""
+        """How many reports were rejected, by reason."""
         return self._refusals.counts()
 
     @property
     def quota_hits_total(self) -> Mapping[str, int]:
-        """How many of them reached a limit, for every class of sender."""
+        """How many of them exceeded a limit, by class of sender."""
         return self._refusals.quota_hits()
 
     @property
@@ -94,7 +94,7 @@ class TrainingSource:
 
     @property
     def problem(self) -> str | None:
-        """Why no reports can arrive, in one line; None while they can or before it was tried."""
+        """Why no reports can arrive, in one line; None while they can, or before the first try."""
         return self._receiver.problem
 
     def _take(self, arrival: Arrival) -> None:

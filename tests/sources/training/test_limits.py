@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -69,18 +68,6 @@ def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:
     assert (len(table.of(ALICE)), len(table.of(EVE))) == (3, 3)
 
 
-@pytest.mark.parametrize("silent", [0.0, 11.0, 1e6])
-def test_a_user_at_its_share_takes_nothing_from_another(silent: float) -> None:
-    """However long the other was silent: 64 junk names erase nobody's job."""
-    table = Table(64)
-    table.use(ALICE, "resnet")
-    table.now += silent
-    used = [table.use(EVE, f"junk {number}") for number in range(64)]
-
-    assert used == [True] * 63 + [False]
-    assert table.of(ALICE) == ["resnet"]
-
-
 def test_more_users_than_places() -> None:
     """Who has one place keeps it: nobody could hold less."""
     table = Table(2)
@@ -92,23 +79,6 @@ EVENTS = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 12), st.sampled_from([0.0, 3.0, 11.0])),
     max_size=80,
 )
-
-
-@given(EVENTS, st.integers(1, 3), st.integers(0, 10))
-def test_nothing_that_others_do_takes_a_place_from_a_user_within_its_share(
-    events: list[tuple[int, int, float]], alices: int, before: int
-) -> None:
-    """Any number of users, names and pauses; Alice is silent all the while, and holds a sixth."""
-    table = Table(18)
-    keys = [str(number) for number in range(alices)]
-    for (uid, key, _), _ in zip(events, range(before), strict=False):
-        table.use(100 + uid, str(key))
-    assert all(table.use(ALICE, key) for key in keys)
-    for uid, key, pause in events:
-        table.now += pause
-        table.use(100 + uid, str(key))
-
-    assert table.of(ALICE) == keys
 
 
 @given(EVENTS, st.integers(1, 9))

@@ -22,12 +22,12 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.model.training import TRAINING_REJECTIONS, TRAINING_SENDERS
 from exporter.sources.training import TrainingOptions, TrainingSource
-from exporter.sources.training.receiver import MOST_WAITING, Ancillary, Inbox, Patience
+from exporter.sources.training.receiver import MOST_WAITING, Ancillary, Inbox, Intervals
 from tests.clocks import ManualClock
 from tests.sources.training.reports import datagram, message, numbered, only, send
 from tests.waiting import wait_until
 
-SHORT = Patience(check_seconds=0.05, retry_seconds=0.05)
+SHORT = Intervals(check_seconds=0.05, retry_seconds=0.05)
 DECODE = "exporter.sources.training.training_reports.decode"
 MakeSource = Callable[..., TrainingSource]
 
@@ -43,7 +43,7 @@ def _make_source() -> Iterator[MakeSource]:
     made: list[TrainingSource] = []
 
     def make(*paths: str, clock: Any = None, up: bool = True, **options: Any) -> TrainingSource:
-        options.setdefault("patience", SHORT)
+        options.setdefault("intervals", SHORT)
         source = TrainingSource(TrainingOptions(paths, **options), clock or SystemClock())
         made.append(source)
         source.start()

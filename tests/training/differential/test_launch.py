@@ -167,7 +167,10 @@ def test_ipython(tmp_path: Path) -> None:
 )
 def test_an_exporter_of_its_own(name: str, place: str, mode: Mode) -> None:
     """The name is the job's: it gets its own, and is measured."""
-    files = {"train.py": f"import exporter\n{TRAIN}", f"{place}/{name}": "print('own exporter')\n"}
+    files = {
+        "train.py": f"import exporter\n{TRAIN}",
+        f"{place}/{name}": "print('own exporter')\n",
+    }
     environ = {"PYTHONPATH": place} if place != "." else {}
     done = the_same(f"own exporter {place} {name}", Job([PYTHON, "train.py"], environ, files), mode)
     assert done.stdout.startswith("own exporter\n")

@@ -24,7 +24,7 @@ __all__ = ["phase", "step", "watch"]
 
 
 def __getattr__(name: str) -> object:
-    """Load a name when the job first asks for it."""
+    """Import a name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import switches

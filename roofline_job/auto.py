@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is switched on in a job that asked for automatic instrumentation, as its modules arrive.
+"""Automatic instrumentation: hooks PyTorch's modules when the job imports them.
 
-Imported at the start of every Python of the job, like ``imports``: the rest of the client follows
-when the job imports torch.
+Imported at the start of every Python of the job, like ``imports``; the rest of the client is
+imported when the job imports torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOOKED = {
     "torch.distributed.checkpoint.state_dict_saver": "hook_saving",
     "safetensors.torch": "hook_saving",
 }
-"""Modules of the job, and the function of ``torch_hooks`` that hooks into each."""
+"""Modules, and the function of ``torch_hooks`` that hooks each."""
 
 LOST = {
     "hook_loaders": "loaders",
@@ -30,11 +30,11 @@ LOST = {
     "hook_autocast": "autocast",
     "hook_saving": "checkpoints",
 }
-"""The reason, as in ``degraded``, that holds where a hook cannot be set."""
+"""The reason to report, as in ``degraded``, where a hook cannot be set."""
 
 
 def start() -> None:
-    """Hook into what the job has imported already and into the rest once it is executed."""
+    """Hook modules that are imported already now, and the others after their import."""
     after_import(dict.fromkeys(HOOKED, _hook), _missed)
     if summary.is_first():
         import atexit

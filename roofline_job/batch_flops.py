@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLOPs of a thread's batches, from one step of each iterable that was counted.
+"""Estimates the FLOPs of a thread's batches from one measured step of each iterable.
 
-Counted is a whole step after the first two, from the first batch after an optimizer's step to the
-end of the batch in which it steps again. From then on every batch that was trained on adds what
-follows for its size n, from the largest n0 of that step and the FLOPs F of its batches on average:
+One whole step after the first two is measured, from the first batch after an optimizer's step to
+the end of the batch in which it steps again. From then on each training batch of size n adds, with
+n0 the largest size of a batch of that step and F the mean FLOPs of its batches:
 
     F n / n0  where n >= n0,        F (n / n0)^2  where n < n0
 
 A batch's FLOPs grow linearly with its samples and at most with the square of their length, so this
-is never more than it takes. What a batch takes that is left by ``break`` is not counted.
+is a lower bound. A batch that ``break`` leaves is not counted.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from .protocols import Account, OpenLoop
 
 WARM_UP = 2
-"""Steps, and batches of the iterable, before the one that is counted."""
+"""Steps, and batches of the iterable, before the step that is measured."""
 PATIENCE = 32
-"""After so many batches without an optimizer's step a batch is a step."""
+"""After so many batches without an optimizer's step, each batch counts as a step."""
 MOST_ATTEMPTS = 8
 MOST_SECONDS = 120
-"""A step that takes longer is not counted to its end."""
+"""The measurement of a step that takes longer is abandoned."""
 MOST_SOURCES = 16
 """Iterables of one account for which a step is counted."""
 _NS_PER_SECOND = 1_000_000_000
 
 
 class Unit(NamedTuple):
-    """What one batch takes."""
+    """The FLOPs of one batch."""
 
     flops: float
     elements: int | None
-    """Of the largest of the batches that were counted; None where they show no size."""
+    """Of the largest measured batch; None if its size is unknown."""
 
     def of(self, elements: int | None) -> float:
-        """Return the least FLOPs of a batch of this size."""
+        """Return a lower bound of the FLOPs of a batch of this size."""
         if not self.elements or not elements:
             return self.flops if elements == self.elements else 0.0
         ratio = elements / self.elements
@@ -51,7 +51,7 @@ class Unit(NamedTuple):
 
 
 class Source:
-    """What is known of the batches of one iterable."""
+    """The measurement of one iterable."""
 
     __slots__ = ("attempts", "batches", "unit")
 
@@ -62,7 +62,7 @@ class Source:
 
 
 class Attempt:
-    """A step that is being counted."""
+    """A step that is being measured."""
 
     __slots__ = ("counter", "loop", "sizes", "source", "until_ns", "void")
 
@@ -72,7 +72,7 @@ class Attempt:
         self.until_ns = account.clock() + MOST_SECONDS * _NS_PER_SECOND
         self.sizes: list[int | None] = []
         self.void: str | None = None
-        """Why it is of no use."""
+        """Why it has to be discarded; None if it is good."""
         self.counter = FlopCounter(
             torch, lambda: not loop.is_over() and account.clock() < self.until_ns
         )
@@ -94,17 +94,17 @@ class BatchFlops:
         self._attempt: Attempt | None = None
 
     def disable(self) -> None:
-        """Leave it to the job, which states its FLOPs itself."""
+        """Stop: the job states its FLOPs itself."""
         self._stated = True
         self._cancel()
 
     def optimizer_stepped(self) -> None:
-        """Note that an optimizer stepped, or that the job said so."""
+        """Note a step of an optimizer, or one that the job states."""
         self._steps += 1
         self._stepped = True
 
     def loop_opened(self, loop: OpenLoop) -> None:
-        """Note that a loop was opened: what it does is not part of every step."""
+        """Note a new loop: its FLOPs are not part of every step."""
         attempt = self._attempt
         if attempt is not None and attempt.loop is not loop:
             attempt.void = "another loop runs inside the step"
@@ -117,7 +117,7 @@ class BatchFlops:
             self._cancel()
 
     def batch_came(self, loop: OpenLoop, batch: Any) -> None:
-        """Note that a loop has got a batch. Of loops inside each other the outer one counts."""
+        """Note a batch of a loop. Of nested loops only the outer one counts."""
         if self._stated or not PART.on:
             return
         try:
@@ -143,7 +143,7 @@ class BatchFlops:
             PART.fail(error)
 
     def batch_done(self, loop: OpenLoop) -> None:
-        """Note that a loop asks for the next batch: it has done with the last one."""
+        """Note that a loop has done with its batch, and asks for the next."""
         if self._in_hand is None or self._in_hand[0] is not loop:
             return
         _, source, elements = self._in_hand
@@ -182,7 +182,7 @@ class BatchFlops:
         self._attempt.counter.start()
 
     def _end(self, attempt: Attempt) -> None:
-        """Take what was counted in a step, or say why not."""
+        """Finish a measurement, or note why it failed."""
         counter = attempt.counter
         counter.stop()
         self._attempt = None

@@ -73,7 +73,7 @@ class Captures:
         return capture
 
     def _mark(self, cuda: Any) -> None:
-        """Count the current stream as capturing; never raises."""
+        """Add the current stream; never raises."""
         try:
             # Before torch's own initialisation ``current_stream`` would create a context.
             if cuda.is_initialized():
@@ -85,7 +85,7 @@ class Captures:
             PART.fail(error)
 
     def _unmark(self, cuda: Any) -> None:
-        """Take the current stream off unless it still captures; never raises.
+        """Remove the current stream unless it still captures; never raises.
 
         It does not when a capture has ended, was refused, or was found invalidated at its end. It
         does when a second capture was refused because of the first. ``capture_end`` on a wrong
@@ -99,6 +99,6 @@ class Captures:
 
 
 CAPTURES = Captures()
-"""Those of this process."""
+"""The captures of this process."""
 
 os.register_at_fork(after_in_child=CAPTURES.reset)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many steps, batches, samples and FLOPs a thread did.
+"""Counts the steps, batches, samples and FLOPs of a thread.
 
-What a step is, is known only in hindsight: what the job itself calls one, else a step of the
-optimizer, else a batch. So they are counted by episode, the time from the opening of a loop where
-none was open to the next such opening, and an episode's steps are those of the first kind that was
-seen in it. Several optimizers make one step together (a GAN), and so do several loops (two loaders
-that are zipped): the busiest one counts. Samples count once where several loops give a batch in
-turn before an optimizer steps: the largest batch of such a cycle.
+A step is what the job states as one, else a step of the optimizer, else a batch; which of these
+applies is known only afterwards. So counts are kept by episode: from the opening of a loop while
+none is open to the next such opening. The first kind of step that an episode shows counts. Several
+optimizers make one step together (a GAN), and so do several loops (two loaders that are zipped):
+the busiest one counts. Samples count once where several loops give a batch in turn before an
+optimizer steps: the largest batch of such a cycle.
 
 An episode's data may end before its steps do: a prefetcher finds the end while the job still has a
 batch to train on, and gradients that are accumulated may leave a rest. So an optimizer may go on
@@ -59,10 +59,10 @@ class Stepping:
         self.first = 0
         """Batches that had come at the first step, those included that a prefetcher holds."""
         self.pace = 0
-        """Batches from the first step to the second; before that, those up to the first."""
+        """Batches from the first step to the second; before that, up to the first."""
 
     def step(self, batches: int) -> None:
-        """Count a step, before which this many batches had come."""
+        """Count a step after this many batches."""
         self.steps += 1
         if self.steps == 1:
             self.pace = self.first = batches
@@ -82,11 +82,11 @@ class Episode:
         """By the id of the optimizer."""
         self.own_steps = 0
         self.flops: float | None = None
-        """Those that do not follow from the number of steps."""
+        """FLOPs that do not follow from the number of steps."""
         self.flops_per_step: float | None = None
 
     def batches(self) -> int:
-        """Return how many batches came, of all loops."""
+        """Return the batches of all loops."""
         return sum([tally.batches for tally in list(self.tallies.values())])
 
     def most_steps(self) -> int:
@@ -94,7 +94,7 @@ class Episode:
         return max([stepping.steps for stepping in list(self.stepping.values())], default=0)
 
     def steps(self, *, optimizer_seen: bool) -> int:
-        """Return the steps, by the first kind that was seen."""
+        """Return the steps: stated ones, else the optimizer's, else batches."""
         if self.own_steps:
             return self.own_steps
         if self.stepping:
@@ -110,7 +110,7 @@ class Episode:
 
 
 class Counts:
-    """The counts of one account: of its episodes that are over, and of the present one."""
+    """The counts of one thread: of finished episodes, and of the current one."""
 
     __slots__ = ("_cycle", "_ended", "_most", "_samples", "episode", "optimizer_seen")
 
@@ -118,13 +118,13 @@ class Counts:
         self.optimizer_seen = False
         self.episode = Episode()
         self._ended: tuple[int, int, float | None] = (0, 0, None)
-        """Steps, batches and FLOPs of the episodes that are over."""
+        """Steps, batches and FLOPs of finished episodes."""
         self._samples: float | None = None
-        """Those of the cycles that are over."""
+        """Samples of finished cycles."""
         self._cycle: dict[int, float] = {}
         """The samples that loops gave since the last cycle, by the loop's key."""
         self._most: tuple[int, float | None] = (0, None)
-        """The most steps and FLOPs that were ever handed out."""
+        """The highest steps and FLOPs that `totals` has returned."""
 
     def tally(self, key: int) -> Tally:
         """Return where the batches of one watched iterable are counted in this episode."""
@@ -177,7 +177,7 @@ class Counts:
         self.add_flops(flops)
 
     def end_episode(self) -> None:
-        """Settle what the steps of the last episode were."""
+        """Add the current episode to the finished ones."""
         self._end_cycle()
         self._ended, self.episode = self._sum(), Episode()
 

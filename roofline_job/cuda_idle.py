@@ -52,7 +52,7 @@ os.register_at_fork(after_in_child=FREE_EVENTS.clear)
 
 
 class Cuda:
-    """The functions of one torch, looked up once; without CUDA only `built` is set."""
+    """The functions of torch that are used; without CUDA only `built` is set."""
 
     __slots__ = (
         "_event",
@@ -103,7 +103,7 @@ def is_external(stream: Any) -> bool:
 
 
 class IdlePair:
-    """Two events on one stream, and what their time is counted as."""
+    """Two events on one stream, and the phase between them."""
 
     __slots__ = ("events", "phase", "stream", "void", "wait_ns")
 
@@ -111,13 +111,13 @@ class IdlePair:
         self.events = events
         self.stream = stream
         self.void = False
-        """Whether something began inside: its work, or its own pair, is not this one's to count."""
+        """Whether another phase began inside: then this pair is not counted."""
 
     phase: str
     wait_ns: int
 
     def free(self) -> None:
-        """Give the events back; the pair is not used any more."""
+        """Return the events to the pool."""
         FREE_EVENTS.setdefault(self.stream.device_index, []).append(self.events)
 
 
@@ -153,23 +153,23 @@ class IdleMeter:
         self.idle_ns: dict[str, int] = dict.fromkeys(MEASURED_PHASES, 0)
         self.measuring = False
         self.ready = False
-        """Whether to call `start` at all: the job has a torch that was built with CUDA."""
+        """Whether there is CUDA: only then call `start`."""
         self._thread = get_ident()
         self._cuda: Cuda | None = None
         self._device: int | None = None
         self._off = not switches.CUDA_EVENTS
         self._failures = 0
         self._open: IdlePair | None = None
-        """The pair that began last."""
+        """The latest pair that was started."""
         self._pending: deque[IdlePair] = deque()
         self._done = 0.0
         self._marks: deque[tuple[IdlePair, float]] = deque()
-        """Events behind work that was launched, with the FLOPs until then."""
+        """Events recorded behind launched work, with the FLOPs launched until then."""
         self._seen: Any = None
         self._seen_at = 0
 
     def find_cuda(self) -> None:
-        """Find out whether there is CUDA to measure with, in a job that has imported torch."""
+        """Look for CUDA, in a job that has imported torch."""
         if self.ready or self._off:
             return
         try:
@@ -182,7 +182,7 @@ class IdleMeter:
             self._fail(error)
 
     def start(self, *, measured: bool = True) -> IdlePair | None:
-        """Record the beginning of a phase; None where it cannot be measured now.
+        """Record the start of a phase; return None where it cannot be measured now.
 
         ``measured=False`` is for a phase that queues work: no time around it can be measured.
         """
@@ -196,7 +196,7 @@ class IdleMeter:
         return pair
 
     def stop(self, pair: IdlePair, phase: str, wait_ns: int) -> None:
-        """Record the end of what began with ``pair``.
+        """Record the end of the phase that began with ``pair``.
 
         ``wait_ns`` is the host time that is counted for this phase: S is never more.
         """
@@ -215,9 +215,9 @@ class IdleMeter:
             self._calling(lambda _: self._resolve(PAIRS))
 
     def done(self, flops: float) -> float | None:
-        """Return what the GPU has done of the FLOPs that were launched; None where that is unknown.
+        """Return how many of the launched FLOPs the GPU has done; None if unknown.
 
-        It is what was launched before an event that the GPU has passed.
+        These are the FLOPs launched before the latest event that the GPU has passed.
         """
         if attribute(sys.modules.get("torch"), "cuda") is not None:
             self.find_cuda()
@@ -257,7 +257,7 @@ class IdleMeter:
             self._fail(error)
 
     def _calling(self, function: Callable[[Cuda], Value]) -> Value | None:
-        """Run what makes calls to CUDA; None where no call may be made now, or one failed."""
+        """Call a function that uses CUDA; None if CUDA must not be used now, or it failed."""
         cuda = self._cuda
         if not self.ready or cuda is None or not CAPTURES_PART.on:
             return None
@@ -282,7 +282,7 @@ class IdleMeter:
         return pair
 
     def _pair(self, cuda: Cuda, stream: Any) -> IdlePair | None:
-        """Return a pair of unused events for a stream; None where there is no stream."""
+        """Return a pair of free events for a stream; None without a stream."""
         if stream is None:
             return None
         device = stream.device_index

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the client is switched off because something was not as expected, and why.
+"""Parts of the client that are switched off because something was unexpected, and why.
 
-What a part of the client does not expect switches that part off for the rest of the process: the
-job goes on with the original function, one line is written to standard error, and the next report
-names the reason. Nothing is raised into the job, with one exception: what the job's own signal
-handler raised while the client ran is meant for the job.
+An unexpected error switches a part off for the rest of the process: the job goes on with the
+original function, one line is written to standard error, and the next report names the reason.
+Nothing is raised into the job, except what the job's own signal handler raised while the client
+ran.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ REASONS: dict[str, str] = {
 """What each reason means for the numbers; the names are those of the protocol."""
 
 NO_FAILURES = frozenset({"helper_thread", "flops"})
-"""Those of them that say how the job is made, not that the client failed."""
+"""Reasons that describe the job, not a failure of the client."""
 
 FOUND: dict[str, str] = {}
-"""The reasons that hold in this process, each with what was found."""
+"""The reasons in this process, each with its details."""
 
 _unlogged: list[str] = []
 
 
 def degrade(reason: str, found: str) -> None:
-    """Note that a part of the client is off; say so once."""
+    """Note that a part of the client is off; log it once."""
     if reason in FOUND:
         return
     note(reason, found)
@@ -57,10 +57,10 @@ def note(reason: str, found: str) -> None:
 
 
 def log_found() -> None:
-    """Say what was found.
+    """Log the reasons that were not logged yet.
 
     A child of multiprocessing waits until it has something to report: most only load data, and
-    their parent has said it.
+    their parent has logged it.
     """
     while _unlogged:
         say(_unlogged.pop(0))
@@ -81,7 +81,7 @@ class Part:
         self.on = True
 
     def miss(self, found: str) -> None:
-        """Switch it off: what it needs is not there."""
+        """Switch it off: something that it needs is missing."""
         self.on = False
         degrade(self.reason, found)
 

@@ -25,9 +25,9 @@ _DICTS = (
 
 
 def attribute(owner: object, name: str) -> Any:
-    """Return what an object holds under a name; None where it holds nothing itself.
+    """Return an object's own attribute, or None.
 
-    Neither a property, ``__getattr__`` nor the loading of a lazy module is set off.
+    Triggers neither a property, ``__getattr__`` nor the loading of a lazy module.
     """
     try:
         return required_attribute(owner, name)
@@ -36,7 +36,7 @@ def attribute(owner: object, name: str) -> Any:
 
 
 def required_attribute(owner: object, name: str) -> Any:
-    """Return the same; raise KeyError where there is nothing."""
+    """Return an object's own attribute; raise KeyError if there is none."""
     return dict.__getitem__(object.__getattribute__(owner, "__dict__"), name)
 
 
@@ -63,7 +63,7 @@ def shapes(batch: Any, depth: int = 0) -> Iterator[tuple[int, ...]]:
 
 
 def without_torch_function() -> AbstractContextManager[None]:
-    """Let no class and no mode of the job see what is asked of tensors."""
+    """Access tensors without calling the job's ``__torch_function__``, of classes and modes."""
     context: AbstractContextManager[None] = attribute(
         _found("torch", "_C"), "DisableTorchFunction"
     )()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many FLOPs the modules of one thread compute, forward and backward, by PyTorch's formulas.
+"""Counts the FLOPs that the modules of one thread compute, forward and backward.
 
 The formulas are those of ``torch.utils.flop_counter``. The outermost call of a module and each
 ``backward`` run under a dispatch mode, which is entered and left in the same call: wherever the
@@ -28,7 +28,7 @@ CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")
 
 
 def unfit(torch: Any) -> str | None:
-    """Return why nothing can be counted in this process; None where it can.
+    """Return why FLOPs cannot be counted in this process; None if they can.
 
     Dynamo skips what it has compiled while a dispatch mode is active, and replays of a captured
     graph show no operators.
@@ -55,28 +55,28 @@ class FlopCounter:
         self.eight_bits = False
         """Whether matrices of FP8 were multiplied."""
         self.problem: str | None = None
-        """Why the count is of no use."""
+        """Why the count has to be discarded."""
         self._torch = torch
         self._wanted = wanted
         self._thread = get_ident()
         self._mode: Any = None
-        """The one that is entered."""
+        """The dispatch mode that is entered."""
         self._make_mode, self._formulas = _modes_and_formulas()
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
     @classmethod
     def is_free(cls) -> bool:
-        """Return whether no other one runs."""
+        """Return whether no counter runs."""
         return cls._running is None
 
     def start(self) -> None:
-        """Put wrappers in the place of the two functions."""
+        """Wrap the two functions."""
         FlopCounter._running = self
         self._replace(self._torch.nn.Module, "__call__", backward=False)
         self._replace(self._torch.autograd, "backward", backward=True)
 
     def stop(self) -> None:
-        """Put the originals back; a wrapper that others wrapped stays, and only calls on."""
+        """Restore the originals; a wrapper that others have wrapped stays, and does nothing."""
         for owner, name, original, wrapper in self._replaced:
             if getattr(owner, name) is wrapper:
                 setattr(owner, name, original)

@@ -34,7 +34,7 @@ _DIGITS_OF_UUID = [8, 4, 4, 4, 12]
 
 
 def number(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    """Return the first of these variables that is a rank or a number of them."""
+    """Return the first of these variables that holds a rank or a world size."""
     texts = [environ.get(name, "") for name in names]
     numbers = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10]
     return next((number for number in numbers if number <= MOST_RANK), None)
@@ -77,7 +77,7 @@ def framework() -> str | None:
 
 
 def cuda() -> Any:
-    """Return torch.cuda if the job has initialised it: nothing may be asked of it before."""
+    """Return torch.cuda if the job has initialised it; it must not be used before."""
     module = sys.modules.get("torch.cuda")
     return module if module is not None and module.is_initialized() else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls a function right after a module was executed, no matter what imports it and when.
+"""Import hooks: call a function right after a module was executed.
 
 A finder at the front of ``sys.meta_path`` lets the finders behind it find the listed modules, and
 puts an ordinary function in front of ``exec_module`` of the loader that they name. It is taken off

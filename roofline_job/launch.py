@@ -57,12 +57,12 @@ _FLAGS = ("--help", "--job", "--print-env", "--quiet")
 
 
 class UsageError(Exception):
-    """What is wrong with the command line, on one line."""
+    """A mistake in the command line; the message is one line."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a command line asks for."""
+    """The parsed command line."""
 
     command: Sequence[str] = ()
     job: str | None = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be read from a PyTorch data loader: its set-up, ready batches, samples.
+"""Reads a PyTorch data loader: its settings, ready batches, samples.
 
-Loops outlive their loaders, so nothing here holds one: functions hold what was read from it.
+Loops outlive their loaders, so the functions here hold no reference to one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .exact_types import required_attribute, shapes
 
 
 def settings(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
-    """Return a function that reads a loader's numbers, by the keys of the protocol."""
+    """Return a function that reads a loader's settings, by the keys of the protocol."""
     known: dict[str, int | bool | None] = {
         name.removeprefix("num_"): value if type(value) in (int, bool) else None
         for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")

@@ -6,7 +6,7 @@ loader refers to its iterator. Its waits count from the first next() on.
 
 It evaluates where gradients are off, or phase eval is under way, at its first next(). Many
 evaluations turn gradients off only inside the body. So once an optimizer has stepped on a batch in
-this process, a loop's batches are held until it is seen to train: an optimizer steps while it is
+this process, a loop's batches are pending until it is seen to train: an optimizer steps while it is
 open, or its last gradients have changed by the time it ends. A loop that shows neither was an
 evaluation: its batches do not count, and the time of its body is phase eval after all.
 """
@@ -37,7 +37,7 @@ NO_BATCH: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the job states about a loop."""
+    """What the job states in `watch`."""
 
     job: str | None = None
     rank: int | None = None
@@ -52,7 +52,7 @@ class Stated:
         return self.flops_per_step is not None or self.flops_per_sample is not None
 
     def checked(self) -> Stated:
-        """Return what of it can be reported; the loop goes on without the rest."""
+        """Return it without the values that cannot be reported."""
         samples = self.samples_per_batch
         return replace(
             self,
@@ -78,7 +78,7 @@ def _checked(check: Callable[[Any], Value], value: object) -> Value | None:
 
 
 class Wait:
-    """One next() under way."""
+    """A next() that has not returned yet."""
 
     __slots__ = ("account", "begin_ns", "claimed_ns", "outermost", "pair")
 
@@ -126,29 +126,29 @@ class Loop:
     ) -> None:
         self.stated = stated or NOTHING_STATED
         self.measured = stated is not None or PROCESS.automatic
-        """Whether it is more than a part of another loop's wait."""
+        """Whether it counts by itself, not only as a part of another loop's wait."""
         self.is_loader = False
         """Whether this is PyTorch's own data loader, which gives the GPU no work."""
         self.samples = _samples_by(self.stated, samples)
         self.peek: Callable[[], dict[str, int | bool | None]] | None = None
-        """Reads the numbers of the data loader, by the keys of the protocol."""
+        """Reads the settings of the data loader, by the keys of the protocol."""
         self.evaluates = False
         self._part = part
         self.key = id(iterable)
         """Loops over one iterable count their batches together."""
         self._spare: Wait | None = None
-        """To be used again."""
+        """A `Wait` to reuse."""
         self.is_pending = False
-        """Whether it is not known yet if its batches are trained on."""
+        """Whether it is not known yet if it trains."""
         self.pending_flops = 0.0
         self._pending_batches = 0
         self._pending_samples: float | None = None
         self._gradient: tuple[int, int] | None = None
         self._account: ThreadAccount | None = None
         self._tally: Tally | None = None
-        """Where batches count; None while they are held, and before the first."""
+        """Where batches count; None while they are pending, and before the first."""
         self._body_ns = 0
-        """Time in the body that no phase claimed, while it is not known what it was."""
+        """Time in the body outside phases, while `is_pending`."""
         self._body_from_ns = self._body_claimed_ns = 0
         self._iterator: ref[Any] | None = None
 
@@ -168,7 +168,7 @@ class Loop:
         return self.stated.precision is not None
 
     def is_over(self) -> bool:
-        """Return whether no batch will be asked for any more, or none that is measured."""
+        """Return whether the loop was left, or is no longer measured."""
         return not self._part.on or (self._iterator is not None and self._left(self._iterator))
 
     def begin_wait(self) -> Wait | None:
@@ -299,14 +299,14 @@ class Loop:
             self._tally = None
 
     def _enter(self) -> ThreadAccount | None:
-        """Go on in this thread's account."""
+        """Switch to this thread's account."""
         self.close()
         stated = self.stated
         account = self._account = PROCESS.account(stated.job, stated.rank)
         return account
 
     def _go_on(self, account: ThreadAccount) -> None:
-        """Ask for a batch after another loop was, or for the first one."""
+        """Resume after another loop, or begin."""
         account.sweep()
         if id(self) not in account.open:
             self._begin(account)
@@ -314,7 +314,7 @@ class Loop:
             account.in_body.leave_body()
 
     def _begin(self, account: ThreadAccount) -> None:
-        """Ask for the first batch."""
+        """Prepare for the first batch."""
         torch: Any = sys.modules.get("torch")
         is_grad_enabled = attribute(torch, "is_grad_enabled")
         account.measures("data")
@@ -335,7 +335,7 @@ class Loop:
             account.start(account.seen_ns)
 
     def _open(self, account: ThreadAccount) -> None:
-        """Let wall time run in the thread that got the first batch."""
+        """Open the loop in the thread that got the first batch."""
         account.open_loop(self)
         self._pending_batches, self._pending_samples, self.pending_flops = 0, None, 0.0
         self._body_ns = 0
@@ -354,7 +354,7 @@ class Loop:
             self._gradient = _gradient()
 
     def _add_pending(self, account: ThreadAccount, batch: Any) -> None:
-        """Take the first batch, or one of which it is not known whether it is trained on."""
+        """Add the first batch, or one of a pending loop."""
         if id(self) not in account.open:
             self._open(account)
         self._body_from_ns, self._body_claimed_ns = account.seen_ns, account.claimed_ns
@@ -372,7 +372,7 @@ class Loop:
                 account.counts.add_flops(samples * self.stated.flops_per_sample)
 
     def _commit(self, account: ThreadAccount) -> None:
-        """Count the batches that were held, and those to come."""
+        """Count the pending batches, and all later ones."""
         self.is_pending = False
         self._tally = account.counts.tally(self.key)
         self._tally.batches += self._pending_batches
@@ -382,7 +382,7 @@ class Loop:
         account.start(account.seen_ns)
 
     def leave_body(self) -> None:
-        """Count the time since the batch came, as far as no phase inside claimed it."""
+        """Count the time since the last batch, less the phases inside."""
         account = self._account
         if account is None:
             return
@@ -398,7 +398,7 @@ class Loop:
             self._body_ns += max(0, own_ns)
 
     def _decide(self, account: ThreadAccount) -> None:
-        """Decide at its end what a loop was in which no optimizer stepped."""
+        """Decide at the end whether a loop without a step trained or evaluated."""
         if not self.is_pending or self.evaluates or not self._pending_batches:
             return
         gradient = _gradient()
@@ -446,7 +446,7 @@ def remember_optimizer(optimizer: object) -> None:
 
 
 def _gradient() -> tuple[int, int] | None:
-    """Return what changes with a backward pass; None where there is no gradient.
+    """Return a value that each backward pass changes; None without a gradient.
 
     It is the identity and version of the first gradient of the optimizer that stepped last.
     """

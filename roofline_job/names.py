@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job is called: by its user, its scheduler, or its script and which run it is."""
+"""The default name of a job: from its user, its scheduler, or its script and run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job gets where ROOFLINE_JOB_INSTRUMENT=0 switches the client off: it does nothing."""
+"""`watch`, `step` and `phase` without effect, for ROOFLINE_JOB_INSTRUMENT=0."""
 
 from __future__ import annotations
 

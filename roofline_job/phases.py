@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job itself marks: phases, and steps of loops without an iterator."""
+"""`phase` and `step`: the job marks phases, and steps of loops without an iterator."""
 
 from __future__ import annotations
 

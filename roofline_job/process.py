@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process measures: its accounts, by thread, and the job that they are of."""
+"""The thread accounts of this process, and its job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Process:
         self.reset()
 
     def reset(self) -> None:
-        """Start over: nothing that the parent of a forked child did belongs to the child."""
+        """Start over, as in a forked child: what the parent did is not counted there."""
         for account in self.accounts:
             account.detach()
         self.accounts = []
@@ -40,7 +40,7 @@ class Process:
         self._flushing = False
 
     def account_here(self) -> ThreadAccount | None:
-        """Return this thread's first account, if it has one."""
+        """Return this thread's first account, or None."""
         thread = get_ident()
         return next((account for account in self.accounts if account.thread == thread), None)
 
@@ -108,7 +108,7 @@ class Process:
         return account
 
     def flush(self) -> None:
-        """Send what is left: the process ends."""
+        """Send the last reports, at exit."""
         for account in self.accounts:
             account.report(NEVER, ending=True)
         if summary.is_wanted():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What loops, thread accounts, FLOP counts and reports know of each other; only for type checkers.
 
-A thread account has loops, and a loop counts in an account: neither module imports the other.
+`thread_accounts`, `loops` and `batch_flops` refer to each other through these types only.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a thread's totals as one datagram, and hands it to the daemon if there is one.
+"""Sends the totals of a thread to the daemon, as one datagram.
 
 The format is described in docs/training-protocol.md.
 """
@@ -26,9 +26,9 @@ WORD_BYTES = 64
 SECOND = 1_000_000_000
 """In nanoseconds, on the clock of the accounts."""
 RETRY_SECONDS = 5
-"""Until the daemon is looked for again where there was none."""
+"""Before the next attempt while no daemon listens."""
 MEMORY_SECONDS = 10
-"""Between two looks at the allocator: its statistics are expensive."""
+"""Between two reads of the allocator's statistics, which are expensive."""
 _MEMORY = (
     ("allocated", "allocated_bytes.all.current"),
     ("reserved", "reserved_bytes.all.current"),
@@ -38,7 +38,7 @@ _MEMORY = (
 
 
 def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Yield where the daemon's socket may be, in the order in which they are tried."""
+    """Yield the possible paths of the daemon's socket, in order of preference."""
     named = environ.get("ROOFLINE_TRAINING_SOCKET")
     if named:
         yield named
@@ -49,7 +49,7 @@ def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
 
 
 def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send to the first socket that takes it; False where no daemon listens.
+    """Send a datagram to the first socket that accepts it; return False if no daemon listens.
 
     A full socket loses this datagram, and that is all: the next one holds the same totals. No
     socket is kept open: the job's descriptors are its own. It is the C module's, because a job may
@@ -94,13 +94,13 @@ def _by_phase(times_ns: Mapping[str, int]) -> str:
 
 
 class Report:
-    """The reports of one account: what stays the same is written once."""
+    """Writes the reports of one account; caches the part that seldom changes."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
         self._sequence = 0
         self._flops = 0.0
-        """What was reported last: what is known to be done may begin anew."""
+        """The last reported value, so that it never falls."""
         self._device: str | None = None
         self._prefix = ""
         self._prefix_of: tuple[object, ...] = ()
@@ -183,7 +183,7 @@ class Report:
 
 
 def _degraded() -> str:
-    """Return what is off in this process, and the failures among it, as a part of a report."""
+    """Return the degraded parts of this process, and failures, as a part of a report."""
     part = f'"degraded":{json.dumps(list(FOUND))}'
     failures = [found for reason, found in FOUND.items() if reason not in NO_FAILURES]
     if failures:

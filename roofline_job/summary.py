@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line at the end of a job that ``roofline-exporter run`` started: what it waited for.
+"""The line at the end of a job under ``roofline-exporter run``: what it waited for.
 
-`run` has become the job by then, so the job's own processes write it: the one that trains as rank
-0, each that trains without a rank, or where none does the first process, if it started no other
-that may have measured.
+`run` has become the job by then, so the job's own processes write it: rank 0, each trainer without
+a rank, or, if nothing trained, the first process, unless it started others that may have measured.
 
 Imported at the start of every Python of the job, like ``imports``.
 """
@@ -54,7 +53,7 @@ def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
 def write_nothing_measured() -> None:
     """Write that nothing was measured, unless something was, perhaps in another process.
 
-    What loads no framework is no training job, and needs no line.
+    A process that imports no framework is no training job, and needs no line.
     """
     if not any(name in sys.modules for name in FRAMEWORKS):
         return

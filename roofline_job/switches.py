@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a job switches the client, or a part of it, on and off: four environment variables.
+"""The environment variables that switch the client, or a part of it, on and off.
 
 They are read when the client is first used, so a script may set them before that.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM where the job leaves it to the kernel: something is done before it ends the process.
+"""Calls a function before SIGTERM ends the process, in a job that does not handle SIGTERM.
 
-The job does not see the handler: functions of its module ``signal`` say SIG_DFL in its place, and a
-forked child does not have it.
+The job does not see the handler: its module ``signal`` returns SIG_DFL instead, and a forked child
+has no handler.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ def _release_child() -> None:
 
 
 _held: dict[int, Any] = {}
-"""By thread, what it held back already."""
+"""By thread: its signal mask before the fork."""
 os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_release_child)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of one thread goes: wall time of its loops, and phases that exclude each other.
+"""Accounts for the time of one thread: wall time of its loops, and exclusive phases.
 
 Wall time is the union of the times in which a loop is open or a phase is under way. It advances
 only when something happens: a batch was asked for or came, a phase began or ended, `step` was
@@ -49,7 +49,7 @@ _MEASURED = frozenset(MEASURED_PHASES)
 _NOBODY = 0
 """No thread has this number."""
 LONG_NS = SECOND
-"""A phase that lasted so long is announced when it begins again, however new the last report is."""
+"""A phase that lasted so long is announced at its next start, however recent the last report is."""
 SHORT_REST_NS = SECOND // 10
 """What begins so soon after something else happened, at which no report was due, is not announced:
 a loop with short steps would send two reports where one will do."""
@@ -81,7 +81,7 @@ class Span:
 
 
 class ThreadAccount:
-    """The account of one thread for one (job, rank), and its stream of reports.
+    """The times and counts of one thread for one (job, rank), and its reports.
 
     Only that thread writes; an optimizer's step in another thread adds to the counts.
     """
@@ -117,18 +117,18 @@ class ThreadAccount:
         """None where the FLOPs of batches are not to be counted."""
         self.wall_ns = 0
         self.seen_ns = 0
-        """Up to when it is counted."""
+        """Until when `wall_ns` is counted."""
         self.claimed_ns = 0
         """The sum over all phases."""
         self.phase_ns: dict[str, int] = {}
         self.depth = 0
-        """Spans under way."""
+        """Number of spans under way."""
         self.phase: str | None = None
-        """The innermost of them outside waits for data."""
+        """The innermost phase outside waits for data."""
         self.phase_in_wait: str | None = None
-        """The innermost of them inside one."""
+        """The innermost phase inside a wait for data."""
         self.reported_phase: str | None = None
-        """The phase that the last report named as under way, if anybody listened."""
+        """The phase under way in the last report that was delivered."""
         self.long_phases: set[str] = set()
         """Phases that lasted long the last time."""
         self.open: dict[int, OpenLoop] = {}
@@ -138,7 +138,7 @@ class ThreadAccount:
         self.asking: OpenLoop | None = None
         """The outermost loop whose next() is under way."""
         self.in_body: OpenLoop | None = None
-        """The loop that gave the last batch, while nothing else was asked."""
+        """The loop whose body runs."""
         self.inner_data = False
         """Whether another data phase ended since the outermost next() began."""
         self.eval_phases = 0
@@ -149,7 +149,7 @@ class ThreadAccount:
         self._reporting = False
         self._reported = False
         self._delivered = True
-        """Whether anybody took the last report."""
+        """Whether the last report was delivered."""
 
     def count_by_steps(self) -> None:
         """Count steps without a loop, whose loader cannot be seen; its waits are unknown."""
@@ -158,7 +158,7 @@ class ThreadAccount:
             self.phase_ns.pop("data", None)
 
     def detach(self) -> None:
-        """Belong to no thread any more: this is a forked child, and it was its parent's account."""
+        """Detach from the thread: in a forked child, this is its parent's account."""
         self.thread = _NOBODY
         self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
@@ -172,13 +172,13 @@ class ThreadAccount:
         self.seen_ns = now_ns
 
     def claim(self, phase: str, own_ns: int) -> None:
-        """Count time as a phase's, of which nothing else has claimed any."""
+        """Add time to a phase; no other phase may claim the same time."""
         if own_ns > 0:
             self.claimed_ns += own_ns
             self.phase_ns[phase] = self.phase_ns.get(phase, 0) + own_ns
 
     def measures(self, phase: str) -> None:
-        """Report a phase from now on, also while it took no time."""
+        """Report a phase from now on, even with 0 s."""
         self.phase_ns.setdefault(phase, 0)
 
     def begin(self, phase: str) -> Span:
@@ -228,10 +228,10 @@ class ThreadAccount:
         return self.phase if self.depth else None
 
     def announce(self, phase: str, now_ns: int, rested_ns: int) -> None:
-        """Report that a phase begins now if it may be long.
+        """Report that a phase begins, if it may be long.
 
-        ``rested_ns`` is how long nothing had happened in this account. What the report takes is the
-        phase's: the job waits for it, too.
+        ``rested_ns`` is the time since the last event of this account. The report's own time counts
+        for the phase.
         """
         if phase in self.long_phases and self._delivered:
             is_wanted = self.due_ns != NEVER
@@ -242,10 +242,9 @@ class ThreadAccount:
             self.report(now_ns, phase)
 
     def leave_phase(self, phase: str, now_ns: int, lasted_ns: int) -> None:
-        """Note how long a phase lasted that has ended; report if that is due.
+        """Note how long a phase lasted; report if due, or if the last report names an ended phase.
 
-        It is where the last report said that a phase is under way: silence after this one then
-        means no more than that nothing happens. What the report takes is the phase's, too.
+        The time of the report counts for the phase.
         """
         if lasted_ns >= LONG_NS:
             self.long_phases.add(phase)
@@ -265,15 +264,15 @@ class ThreadAccount:
         self.quiet_until_ns = self.due_ns if is_quiet else 0
 
     def sweep(self) -> None:
-        """Close the loops that were left: from then on they kept no wall time running."""
+        """Close loops that were left, as of the last event."""
         for loop in tuple(self.open.values()):
             if loop.is_over():
                 loop.end()
 
     def close_stale(self, loop: OpenLoop) -> None:
-        """Close what must have ended by the time a new loop is asked for its first batch.
+        """Close what must be over before the first batch of a new loop.
 
-        That is a loop that calls `step`, and, if the new one trains, evaluations whose iterator a
+        That is a loop of `step` calls, and, if the new loop trains, evaluations whose iterator a
         persistent loader keeps.
         """
         self.stepping = False
@@ -323,7 +322,7 @@ class ThreadAccount:
             self.step(1, None, None)
 
     def step(self, steps: int, samples: float | None, flops: float | None) -> None:
-        """Count steps that the job itself states.
+        """Count steps that the job states.
 
         Outside any loop the first of them opens one, which stays open until another loop begins.
         """
@@ -343,7 +342,7 @@ class ThreadAccount:
             self.report(now_ns)
 
     def start(self, now_ns: int) -> None:
-        """Let the first report be due: the job has begun to work."""
+        """Schedule the first report: the job has begun to train."""
         if self.due_ns == NEVER and self.trains:
             self.due_ns = now_ns
             self._set_quiet()
@@ -385,7 +384,7 @@ class ThreadAccount:
 
 
 def end_span(begun: tuple[ThreadAccount, Span] | None, part: Part) -> None:
-    """End what a part of the client began, if it did; a failure switches that part off."""
+    """End a span, if one was begun; a failure switches that part of the client off."""
     try:
         if begun is not None:
             account, span = begun

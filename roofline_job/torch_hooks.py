@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the client hooks into PyTorch, and what it does there.
+"""The hooks into PyTorch.
 
-Each hook is an ordinary function in the place of the original, which it calls; in a traceback it is
-one line more. These names are touched, and no others:
+Each hook replaces a function by an ordinary function that calls it: one line more in a traceback.
+These names are replaced, and no others:
 
 ==============================================  ==================================================
 ``torch.utils.data.DataLoader.__iter__``        the start of workers is phase data
@@ -51,13 +51,13 @@ REEXPORTS: Mapping[str, str] = {
     "torch.serialization": "torch",
     "torch.distributed.checkpoint.state_dict_saver": "torch.distributed.checkpoint",
 }
-"""Where the job gets them from; it may have done so before they were hooked."""
+"""Packages that re-export them; the job may have imported those before the hook."""
 
 _LOOP = "_roofline_loop"
 """The attribute of a data loader's iterator that holds its loop."""
 
 _stated: dict[int, tuple[ref[Any], Stated]] = {}
-"""What the job stated about data loaders, by their ids: a loader may not be hashable."""
+"""What the job states about data loaders, by id: a loader may not be hashable."""
 
 
 def automatic(hook: str, module: ModuleType) -> None:
@@ -218,7 +218,7 @@ def _loop_of(iterator: Any) -> Loop | None:
 
 
 def _loop(loader: Any, iterator: Any) -> Loop:
-    """Return the new loop of an iterator; its loader is not known where that iterates otherwise."""
+    """Create the loop of an iterator; `loader` is None where an unusual one made the iterator."""
     if loader is None:
         loop = Loop(iterator, None, LOADERS)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`watch`: the job's own iterable, except that iterating it is timed."""
+"""`watch`: times the iteration of a data loader or any other iterable."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +214,13 @@ def _result(directory: Path, source: str, *words: str, mode: str) -> Any:
     return _job(directory, source, *words, mode=mode)[0]
 
 
+@cache
+def _plain(source: str, *words: str) -> Any:
+    """Return what a script prints without the client; once for all tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _result(Path(folder), source, *words, mode="plain")
+
+
 def _job(
     directory: Path, source: str, *words: str, mode: str, files: int | None = None
 ) -> tuple[Any, tuple[Report, ...]]:
@@ -246,7 +255,7 @@ def test_a_loader_that_is_dropped_is_gone(tmp_path: Path, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["run", "watch"])
 def test_early_stopped_trials_leave_nothing_behind(tmp_path: Path, mode: str) -> None:
     """Neither workers nor descriptors; each step counts, and no time after a loop."""
-    workers, descriptors, _ = _result(tmp_path, TRIALS, "10", "drops", mode="plain")
+    workers, descriptors, _ = _plain(TRIALS, "10", "drops")
     measured, reports = _job(tmp_path, TRIALS, "10", "drops", mode=mode)
 
     assert measured[:2] == [workers, descriptors] == [0, descriptors]

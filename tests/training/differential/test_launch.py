@@ -47,7 +47,6 @@ SCRIPT = Job([PYTHON, "train.py"], files={"train.py": TRAIN})
 """What prints the same however it is started."""
 BASE = str(Path(sys.base_prefix) / "bin" / "python3")
 """The Python that the environment was made of; it has no PyTorch."""
-BOTH = (RUN, VARIABLES)
 
 
 def the_same(name: str, job: Job, mode: Mode, plain: Job | None = None) -> Done:
@@ -199,9 +198,8 @@ STANDARD = (
 """Modules that Python does not need itself to start a script."""
 
 
-@pytest.mark.parametrize("mode", BOTH, ids=str)
 @pytest.mark.parametrize("place", [".", "lib"])
-def test_names_of_the_standard_library(place: str, mode: Mode) -> None:
+def test_names_of_the_standard_library(place: str) -> None:
     """Modules with such names are imported when the job imports them, and not before."""
     files = {f"{place}/{name}.py": f"print('own {name}')\n" for name in STANDARD}
     job = Job(
@@ -213,7 +211,7 @@ def test_names_of_the_standard_library(place: str, mode: Mode) -> None:
         },
     )
 
-    the_same(f"standard {place}", job, mode)
+    the_same(f"standard {place}", job, RUN)
 
 
 CUSTOMIZED = {
@@ -245,11 +243,10 @@ def test_a_sitecustomize_and_training() -> None:
     trained(done)
 
 
-@pytest.mark.parametrize("mode", BOTH, ids=str)
-def test_a_usercustomize_of_its_own(mode: Mode) -> None:
+def test_a_usercustomize_of_its_own() -> None:
     files = {"hello.py": HELLO, "lib/usercustomize.py": "print('own usercustomize')\n"}
     job = Job([BASE, "hello.py"], {"PYTHONPATH": "lib"}, files)
-    done = the_same("usercustomize", job, mode)
+    done = the_same("usercustomize", job, ISOLATED)
 
     assert done.stdout.count("own usercustomize") == 1
 
@@ -286,7 +283,7 @@ def test_both_ways_are_one(tmp_path: Path) -> None:
     source = "import os\nprint(sorted(os.environ.items()))\n"
     words = ["env", "-u", "ROOFLINE_TRAINING_SOCKET", BASE, "-I", "hello.py"]
     job = Job(words, {"PYTHONPATH": "lib:"}, {"hello.py": source})
-    by_run, by_variables = (start(job, mode, tmp_path / "job").stdout for mode in BOTH)
+    by_run, by_variables = (start(job, mode, tmp_path / "job").stdout for mode in (RUN, VARIABLES))
 
     assert by_run == by_variables
     assert "inject:lib:" in by_run

@@ -10,7 +10,6 @@ import pytest
 from tests.training.differential.harness import (
     RUN,
     SCRIPTS,
-    VARIABLES,
     WATCH,
     Job,
     Mode,
@@ -27,16 +26,16 @@ TABLE: dict[str, tuple[Mode, ...]] = {
     "evaluation": (RUN, WATCH),
     "workers": (RUN, WATCH),
     "endings": (RUN, WATCH),
-    "processes": (RUN, VARIABLES),
+    "processes": (RUN,),
     "saving": (RUN,),
-    "interpreter": (RUN, VARIABLES, WATCH),
+    "interpreter": (RUN, WATCH),
     "greenlets": (RUN,),
     "compiled": (RUN,),
 }
 """The scripts, and how each is started. Their docstrings say what their cases are.
 
-By variables, a script starts in the very environment that `run` makes (see `test_launch`):
-therefore only those are started by them that start others, or look at their own start.
+What `run --print-env` prints is the environment that `run` makes (`test_launch`), so no script is
+started with it.
 """
 NEEDS = {"greenlets": "gevent", "saving": "safetensors"}
 

@@ -22,7 +22,6 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.readers import CounterState
-from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.counters.child_counters import ChildCounters
@@ -40,6 +39,7 @@ from tests.rules.promtool import STEP_SECONDS, Expected, Series, check
 from tests.rules.rules import RECORDED
 from tests.rules.scrapes import Scrapes
 from tests.sources.conftest import Rig, _only_gpm, _open_gpu, pid_namespace  # noqa: F401
+from tests.sources.dcgm.nodes import OneGpu
 from tests.sources.dcgm.pages import READINGS, Rows, page
 from tests.sources.dcgm.turns import Turns
 
@@ -79,12 +79,8 @@ SCRAPED = [
 TOLERANCE = 0.03
 
 
-class Node:
+class Node(OneGpu):
     """A fake driver's GPU, with a dcgm-exporter, a child or GPM, through to the page."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
 
     def __init__(self, rig: Rig, source: str) -> None:
         self.rig, self._source = rig, source
@@ -136,17 +132,8 @@ class Node:
         found = self._page.state
         return {} if found is None else {DCGM: found}
 
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> dict[str, int]:
-        return {"nvml": 1}
-
     def round(self, wait_seconds: float) -> None:
         self.reading = self.session.read()
-
-    def reports(self) -> list[SlotReport]:
-        return [SlotReport(0, self.reading.device, self.reading, None, {})]
 
     def tick(self, unit: int | None) -> Snapshot:
         """The snapshot after a further poll, in which this unit was blank."""

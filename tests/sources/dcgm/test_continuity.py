@@ -11,39 +11,19 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     Activity,
-    Board,
-    Device,
-    Reading,
-    ShareReading,
-    SlotReport,
     Utilization,
     Vitals,
-    XidRecord,
 )
-from exporter.model.snapshot import Share, ShareTotals
-from exporter.publisher import Publisher, Rules
+from exporter.model.snapshot import ShareTotals
 from exporter.publisher.shared_time import FIELDS
-from exporter.sources.dcgm.dcgm_counters import PageSource
-from exporter.sources.dcgm.scrape import NothingThere, Target
-from exporter.sources.fleet.counters import Counters
-from exporter.sources.interface import DCGM, CounterOptions, CounterRow, OpenedGpu
-from exporter.sources.reading_state import Journal
-from exporter.specs import load_specs
+from exporter.sources.dcgm.scrape import NothingThere
+from exporter.sources.interface import CounterRow
 from tests.clocks import ManualClock
-from tests.sources.dcgm.pages import FULL, READINGS, STOCK, UUID, Rows, page
-from tests.sources.dcgm.turns import Turns
+from tests.sources.dcgm.nodes import PageNode
+from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
 
-SPECS = load_specs()
-DEVICE = Device(
-    index=0,
-    uuid=UUID,
-    name="NVIDIA A100-SXM4-80GB",
-    compute_capability=(8, 0),
-    power_default_limit_watts=400.0,
-)
 PAGES: Mapping[str, dict[int, float]] = {
     "full": FULL,
     "stock": STOCK,
@@ -78,68 +58,34 @@ class Preferred:
         pass
 
 
-class Node:
+class Node(PageNode):
     """A page, a preferred source and the publisher, a round a second."""
 
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
-    counter_states = NO_COUNTER_STATES
-
     def __init__(self) -> None:
-        self.clock = ManualClock()
         self.failing = False
         self.fields: Mapping[int, float] = FULL
         self.renewals = 0.0
         self.working = True
         self.preferred = Preferred()
-        self.source = PageSource(CounterOptions(dcgm_url="http://a:1/m"), self.clock, self.get)
-        self.turns = Turns(self.source, self.clock)
-        self.journal = Journal("GPU 0")
-        self.counters = Counters(
-            OpenedGpu(None, DEVICE, (None,), self.journal, node={DCGM: self.source}),
-            ("gpm", DCGM),
-            [
-                CounterRow("gpm", "", lambda gpu: self.preferred),
-                CounterRow(DCGM, "", self.source.open, prepare=lambda options, clock: self.source),
-            ],
+        super().__init__(
+            ManualClock(), preferred=[CounterRow("gpm", "", lambda gpu: self.preferred)]
         )
-        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=1.0), self.clock)
 
-    def get(self, target: Target) -> str:
+    def get(self) -> str:
         if self.failing:
             raise NothingThere("connection refused")
         return page(Rows(self.fields, READINGS | {"energy": self.renewals}))
 
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
+    def worked_seconds(self) -> float:
+        return float(self.working)
 
-    def devices(self) -> dict[str, int]:
-        return {}
-
-    def round(self, wait_seconds: float) -> None:
-        self.journal.now = self.clock.monotonic()
-        counted = self.counters.read(self.clock, worked_seconds=float(self.working))
-        share = ShareReading(
-            activity=counted.activities.get(None), counters=counted.sources.get(None)
-        )
+    def vitals(self) -> Vitals:
         ratio = 0.95 if self.working else 0.0
-        vitals = Vitals(
+        return Vitals(
             utilization=Utilization(ratio, min(ratio + 0.05, 1.0), 1.0),
             power_watts=300.0 if self.working else 60.0,
             clock_hertz={"sm": 1.4e9, "memory": 1.6e9},
         )
-        self.reading = Reading(
-            DEVICE, self.clock.time(), self.clock.monotonic(), vitals, Board(), (share,)
-        )
-
-    def reports(self) -> list[SlotReport]:
-        return [SlotReport(0, DEVICE, self.reading, None, {})]
-
-    def share(self) -> Share:
-        """After a round more."""
-        self.turns.advance(1.0)
-        return self.publisher.tick().gpus[0].shares[0]
 
 
 @dataclasses.dataclass(frozen=True)

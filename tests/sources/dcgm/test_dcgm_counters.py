@@ -185,28 +185,6 @@ def test_reading_the_page_takes_a_small_part_of_a_core(monkeypatch: pytest.Monke
     assert state.read_seconds == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("interval", [2.0, 4.0, 5.0])
-@pytest.mark.parametrize("poll", [1.0, 1.02, 1.2])
-def test_a_page_that_is_renewed_every_5_s_is_integrated(interval: float, poll: float) -> None:
-    """Every round of it, however scrapes fall between renewals."""
-    bench = Bench(interval, poll_seconds=poll)
-    bench.round(20)
-
-    rounds = [bench.round().values() for _ in range(60)]
-
-    assert all(found.integrable for each in rounds for found in each)
-    assert sum(found.seconds for each in rounds for found in each) == pytest.approx(60 * poll)
-
-
-@pytest.mark.parametrize("interval", [8.0, 10.0, 15.0])
-def test_a_page_that_is_renewed_more_rarely_is_not(interval: float) -> None:
-    """In no round, once the interval is known."""
-    bench = Bench(interval)
-    bench.round(40)
-
-    assert not any(found.integrable for _ in range(60) for found in bench.round().values())
-
-
 def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
     """And adds to no total, at any time after its first minute and before."""
     bench = Bench(30.0)
@@ -302,16 +280,6 @@ def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
     bench.round(8)
 
     (found,) = bench.round().values()
-    assert found.integrable
-
-
-def test_polls_of_half_a_minute_are_integrated() -> None:
-    """The page is read more often than the GPU."""
-    bench = Bench(1.0, poll_seconds=30.0)
-    bench.round(2)
-
-    (found,) = bench.round().values()
-    assert found.seconds == pytest.approx(30.0)
     assert found.integrable
 
 

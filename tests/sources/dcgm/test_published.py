@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,7 @@ from exporter.exposition.parts import Node as PublishedNode
 from exporter.exposition.render import Renderer, RenderOptions
 from exporter.exposition.render import page as page_of
 from exporter.model.readers import CounterState
-from exporter.model.reading import SlotReport, XidRecord
+from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Share, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.dcgm.dcgm_counters import PageSource
@@ -22,13 +23,12 @@ from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.interface import DCGM, CounterOptions
 from exporter.sources.table import COUNTER_SOURCES
-from exporter.specs import load_specs
 from tests.fake_nvml import fault, square
+from tests.sources.dcgm.nodes import SPECS, OneGpu
 from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
 from tests.sources.dcgm.turns import Turns
 
 Open = Callable[..., Any]
-SPECS = load_specs()
 GPM = {"graphics": 90, "sm": 80, "tensor": 40, "dram": 30}
 INSTANCES = [{"gi": 1, "memory_used": 7}, {"gi": 2, "memory_used": 8}]
 
@@ -38,12 +38,8 @@ def _all_sources(monkeypatch: pytest.MonkeyPatch, _only_gpm: None) -> None:
     monkeypatch.setattr(session, "COUNTER_SOURCES", COUNTER_SOURCES)
 
 
-class Node:
+class Node(OneGpu):
     """One GPU of the fake driver and a dcgm-exporter beside it, on the rig's clock."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
 
     def __init__(
         self,
@@ -86,18 +82,12 @@ class Node:
         state = self.source.state
         return {} if state is None else {DCGM: state}
 
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> dict[str, int]:
-        return {"nvml": 1}
-
     def round(self, wait_seconds: float) -> None:
         self.reading = self.session.read()
 
     def reports(self) -> list[SlotReport]:
-        failures = dict(self.rig.failures)
-        return [SlotReport(0, self.reading.device, self.reading, None, failures)]
+        (report,) = super().reports()
+        return [replace(report, failures=dict(self.rig.failures))]
 
     def tick(self, count: int = 1) -> Snapshot:
         """The snapshot after so many further rounds of a second."""
@@ -147,22 +137,6 @@ def test_eight_more_lines_make_it_complete(open_gpu: Open) -> None:
     assert share.saturation.ratio == pytest.approx(0.41)
     assert share.time_parts is not None
     assert 'complete="yes"' in rendered(node.snapshot)
-
-
-def test_totals_are_those_of_the_page(open_gpu: Open) -> None:
-    """Every second once, from the second renewal on."""
-    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), FULL)
-    before = node.share(10).totals
-    after = node.share(20).totals
-
-    grown = after.observed_seconds["activity"] - before.observed_seconds["activity"]
-    assert grown == pytest.approx(20.0)
-    for pipe, ratio in (("tensor", 0.41), ("fp32", 0.3)):
-        seconds = after.pipe_active_seconds[pipe] - before.pipe_active_seconds[pipe]
-        assert seconds == pytest.approx(20 * ratio)
-    assert (after.engine_active_seconds or 0) - (before.engine_active_seconds or 0) == (
-        pytest.approx(20 * 0.93)
-    )
 
 
 def test_a_page_of_every_30_s_is_shown_and_the_totals_go_on_without_it(open_gpu: Open) -> None:

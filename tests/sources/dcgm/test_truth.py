@@ -9,37 +9,15 @@ from functools import cached_property
 
 import pytest
 
-from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
-    Board,
-    Device,
-    Reading,
-    ShareReading,
-    SlotReport,
     Utilization,
     Vitals,
-    XidRecord,
 )
 from exporter.model.snapshot import Share
-from exporter.publisher import Publisher, Rules
-from exporter.sources.dcgm.dcgm_counters import PageSource
-from exporter.sources.dcgm.scrape import Target
-from exporter.sources.fleet.counters import Counters
-from exporter.sources.interface import DCGM, CounterOptions, CounterRow, OpenedGpu
-from exporter.sources.reading_state import Journal
-from exporter.specs import load_specs
 from tests.clocks import ManualClock
-from tests.sources.dcgm.pages import FULL, READINGS, UUID, Rows, page
-from tests.sources.dcgm.turns import Turns
+from tests.sources.dcgm.nodes import PageNode
+from tests.sources.dcgm.pages import FULL, READINGS, Rows, page
 
-SPECS = load_specs()
-DEVICE = Device(
-    index=0,
-    uuid=UUID,
-    name="NVIDIA A100-SXM4-80GB",
-    compute_capability=(8, 0),
-    power_default_limit_watts=400.0,
-)
 PEAK_FLOPS = 312e12
 """Of FP16 on the tensor cores, at the clock that the board has."""
 CLOCK_HERTZ = 1.41e9
@@ -68,38 +46,20 @@ class Load:
         return whole * self.duty * self.period + min(rest, self.duty * self.period)
 
 
-class Node:
-    """A GPU under a load, the page that DCGM has of it, and the publisher."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
-    counter_states = NO_COUNTER_STATES
+class Node(PageNode):
+    """A GPU under a load, and the page that DCGM has of it."""
 
     def __init__(self, load: Load, renewal: float, poll: float, seed: int) -> None:
-        self.load, self.renewal, self.poll = load, renewal, poll
+        self.load, self.renewal = load, renewal
         self.random = random.Random(seed)
-        self.clock = ManualClock(monotonic_seconds=self.random.random())
-        self.began = self.clock.monotonic()
-        self.read_at = self.began
-        self.source = PageSource(
-            CounterOptions(interval_seconds=poll, dcgm_url="http://a:1/m"),
-            self.clock,
-            self.get,
-            lambda: 0.0,
-        )
-        self.turns = Turns(self.source, self.clock)
-        row = CounterRow(DCGM, "", self.source.open, prepare=lambda options, clock: self.source)
-        gpu = OpenedGpu(None, DEVICE, (None,), Journal("GPU 0"), node={DCGM: self.source})
-        self.journal = gpu.journal
-        self.counters = Counters(gpu, (DCGM,), [row])
-        self.publisher = Publisher(self, SPECS, Rules(interval_seconds=poll), self.clock)
+        super().__init__(ManualClock(monotonic_seconds=self.random.random()), poll)
+        self.began = self.read_at = self.clock.monotonic()
 
     @cached_property
     def phase(self) -> float:
         return self.random.random() * self.renewal
 
-    def get(self, target: Target) -> str:
+    def get(self) -> str:
         self.clock.advance(self.random.random() * 0.03)
         number = (self.clock.monotonic() - self.phase) // self.renewal
         ends = self.phase + number * self.renewal
@@ -107,35 +67,16 @@ class Node:
         fields = dict.fromkeys(FULL, 0.0) | dict.fromkeys((1001, 1002, 1004, 1014), busy)
         return page(Rows(fields, READINGS | {"energy": number}))
 
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> dict[str, int]:
-        return {}
-
-    def round(self, wait_seconds: float) -> None:
-        now = self.journal.now = self.clock.monotonic()
-        counted = self.counters.read(self.clock)
-        share = ShareReading(
-            activity=counted.activities.get(None), counters=counted.sources.get(None)
-        )
+    def vitals(self) -> Vitals:
+        now = self.clock.monotonic()
         seconds = now - self.read_at
         busy = self.load.seconds(self.read_at, now) / seconds if seconds else 0.0
         self.read_at = now
-        vitals = Vitals(
+        return Vitals(
             utilization=Utilization(busy, busy, seconds, lower_ratio=busy),
             clock_hertz={"sm": CLOCK_HERTZ, "memory": 1.6e9},
             energy_joules=60.0 * now + 340.0 * self.load.seconds(self.began, now),
         )
-        self.reading = Reading(DEVICE, self.clock.time(), now, vitals, Board(), (share,))
-
-    def reports(self) -> list[SlotReport]:
-        return [SlotReport(0, DEVICE, self.reading, None, {})]
-
-    def share(self) -> Share:
-        """After one more round."""
-        self.turns.advance(self.poll)
-        return self.publisher.tick().gpus[0].shares[0]
 
 
 def loads(draw: random.Random, since: float, until: float) -> Load:

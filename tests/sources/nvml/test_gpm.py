@@ -263,19 +263,6 @@ def test_cumulative_bytes_count(open_gpu: Open) -> None:
     assert (found.pcie_transmit_bytes, found.pcie_receive_bytes) == (3000, 6000)
 
 
-def test_reset_of_the_cycle_counters_falls_back_to_the_ratio(open_gpu: Open) -> None:
-    """Counters that fell give no difference; the percentages of that window still hold."""
-    rig = open_gpu(gpm=PIPES)
-    found = rig.gpm()._windows[None]
-    found._activity({5: 50.0, 248: 5000.0, 250: 900.0}, 1.0)
-    resets = [found._activity({5: 50.0, 248: at, 250: 10.0}, 1.0) for at in (100.0, 200.0)]
-    after = found._activity({5: 50.0, 248: 300.0, 250: 30.0}, 1.0)
-
-    for reset in resets:
-        assert (reset.elapsed_cycles, reset.tensor) == (None, 0.5)
-    assert (after.elapsed_cycles, after.tensor) == (100.0, 0.2)
-
-
 def test_cycle_counter_that_is_low_once_counts_on(open_gpu: Open) -> None:
     """One read below the last gives no difference, and neither does the way back up."""
     rig = open_gpu(gpm=PIPES)
@@ -411,16 +398,6 @@ def test_lost_gpu_or_library_is_raised(
         read(source, rig)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(15, DeviceGone), (1, LibraryUnavailable)])
-def test_lost_while_opening_is_raised(open_gpu: Open, code: int, kind: type[Exception]) -> None:
-    """A GPU that is lost while the source opens is lost, and nothing stays allocated."""
-    rig = open_gpu(gpm=PIPES)
-    rig.fake.update(faults=[fault("nvmlGpmQueryDeviceSupport", error=code)])
-
-    with pytest.raises(kind):
-        rig.gpm()
-
-
 @pytest.mark.parametrize(("code", "kind"), [(15, DeviceGone), (18, LibraryUnavailable)])
 def test_single_metric_may_say_that_all_is_lost(
     open_gpu: Open, code: int, kind: type[Exception]
@@ -500,15 +477,6 @@ def test_failing_instance_does_not_flood_the_log(
     assert set(found) == {5}
     assert lines(caplog) == ["GPU 0 cannot be read in part: gpm of GPU 0/1 (Unknown Error)"]
     assert rig.failures == {"gpm": 4}
-
-
-def test_a100_with_mig_has_no_activity(open_gpu: Open) -> None:
-    """Before Hopper instances are listed but not measured."""
-    rig = open_gpu(product="a100-sxm4-80gb", mig={"instances": [{"gi": 1}]})
-    source = rig.gpm(1)
-
-    assert read(source, rig) == {}
-    assert rig.journal.states == {"gpm": "unsupported"}
 
 
 def test_samples_are_freed_on_close(open_gpu: Open) -> None:

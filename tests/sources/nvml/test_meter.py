@@ -459,15 +459,6 @@ def test_time_without_a_sample_counts_as_busy() -> None:
     assert interval.upper >= 0.6 * 0.3 + 0.4
 
 
-def test_first_busy_tick_after_quiet_is_not_hidden() -> None:
-    """Half a minute of zeros says nothing about the time that no sample covers yet."""
-    load = Load((30.3, 5.0))
-    found = Watch(Driver(load, 1.0), 1.0).intervals(35)
-
-    assert load.mean(found[30].start, found[30].end) > 0.6
-    assert missed(load, found) == []
-
-
 @pytest.mark.parametrize(
     ("period", "interval", "most"),
     [
@@ -692,13 +683,6 @@ def test_clocks_that_do_not_agree_cost_one_period() -> None:
 
     assert taken is not None
     assert taken[1] == pytest.approx(SIXTH + ROUNDING_MARGIN)
-
-
-def test_busy_mean_weighs_by_the_nearest_utilization() -> None:
-    """Clocks count as much as the GPU was busy at that time."""
-    assert busy_mean([(0, 200.0), (1, 1800.0), (2, 1000.0)], [(0, 0.0), (1, 1.0), (2, 0.5)]) == (
-        pytest.approx((1800 + 500) / 1.5)
-    )
 
 
 def test_busy_mean_of_an_idle_time_is_the_plain_mean() -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.sources.nvml.plausible import Range
-from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, outcome_of
 from exporter.sources.reading_state import IDENTITY, Journal, Past
 
 NEVER = [2, 3, 13, 25, 26]
@@ -71,15 +70,6 @@ def error(code: int) -> Exception:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
-
-
-def test_first_answer_of_the_chain_counts() -> None:
-    """The newest call that answers is the reading; older ones are not asked."""
-    chain = Chain(42, 43)
-
-    assert chain.probe() == 42
-    assert chain.asked == [1, 0]
-    assert chain.journal.states == {}
 
 
 @pytest.mark.parametrize("code", NEVER)
@@ -289,13 +279,6 @@ def test_python_errors_are_failures(caplog: pytest.LogCaptureFixture) -> None:
     assert len(warnings(caplog)) == 1
 
 
-def test_error_without_a_text_has_a_name(caplog: pytest.LogCaptureFixture) -> None:
-    """The line says at least what kind of error it was."""
-    Chain(KeyError()).ask()
-
-    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (KeyError)"]
-
-
 def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Readings of one group that fail for different reasons take one line each, not one a tick."""
     journal = Journal("GPU 7")
@@ -332,19 +315,6 @@ def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture
     ]
 
 
-def test_what_is_well_again_in_the_same_round_is_not_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Only what has changed since the last line is."""
-    caplog.set_level(logging.INFO)
-    chain = Chain(error(999))
-    chain.probe()
-    chain.answers[0] = 42
-    chain.ask()
-
-    assert warnings(caplog) == []
-
-
 def test_group_is_absent_while_one_of_its_readings_is() -> None:
     """The state goes when the last of them is back."""
     journal = Journal("GPU 7")
@@ -355,23 +325,6 @@ def test_group_is_absent_while_one_of_its_readings_is() -> None:
     journal.answered("ecc", "dram")
 
     assert journal.states == {}
-
-
-@pytest.mark.parametrize("code", GONE)
-def test_gone_concerns_the_device(code: int) -> None:
-    """Codes that say that the GPU is gone end the round."""
-    chain = Chain(error(code), 43)
-
-    with pytest.raises(DeviceGone, match=r"\w"):
-        chain.probe()
-    assert chain.asked == [1, 0]
-
-
-@pytest.mark.parametrize("code", LIBRARY)
-def test_library_state_concerns_all(code: int) -> None:
-    """Codes that say that the library must start over are raised as that."""
-    with pytest.raises(LibraryUnavailable, match=r"\w"):
-        Chain(error(code)).probe()
 
 
 def test_every_code_has_one_outcome() -> None:
@@ -387,18 +340,6 @@ def test_every_code_has_one_outcome() -> None:
     assert dict(OUTCOMES) == {code: group for group, codes in groups.items() for code in codes}
     assert {outcome_of(code) for code in FAILURES} == {Outcome.FAILURE}
     assert outcome_of(None) is Outcome.FAILURE
-
-
-@pytest.mark.parametrize("code", [None, 0, *NEVER, *NOT_NOW, 4, *FAILURES])
-def test_other_codes_concern_only_their_reading(code: int | None) -> None:
-    """Nothing but a lost device or library is raised."""
-    raise_if_gone(code)
-
-
-def test_code_of_foreign_errors() -> None:
-    """Only the driver's errors have a code."""
-    assert code_of(error(15)) == 15
-    assert code_of(ValueError("15")) is None
 
 
 def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:

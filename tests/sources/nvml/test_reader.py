@@ -491,13 +491,6 @@ def test_idle_and_requested_clocks_are_no_throttling(open_gpu: Open, reasons: in
     assert vitals(rig.source(), rig).throttle_reasons == frozenset()
 
 
-def test_unknown_performance_state_is_absent(open_gpu: Open) -> None:
-    """The driver's number for an unknown state is no state."""
-    rig = open_gpu(performance_state=32)
-
-    assert read(rig.source(), rig).board.performance_state is None
-
-
 def test_cold_memory_sensor_is_absent(open_gpu: Open) -> None:
     """A memory temperature of zero is what a missing sensor reads."""
     rig = open_gpu(temperature={"memory": 0})
@@ -582,13 +575,6 @@ def test_media_engines_that_counters_tell_are_not_asked(open_gpu: Open) -> None:
     assert not {"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetOfaUtilization"} & (
         rig.calls().keys()
     )
-
-
-def test_media_utilization_above_100_is_absent(open_gpu: Open) -> None:
-    """A driver's 130 % of an encoder is no value."""
-    rig = open_gpu(encoder_utilization=130)
-
-    assert vitals(rig.source(), rig).encoder_ratio is None
 
 
 MIG = {

@@ -30,16 +30,6 @@ def test_reads_are_incremental(open_gpu: Open) -> None:
     assert buffer.read() == [(START + 1.5, 30), (START + 2.0, 30)]
 
 
-def test_nothing_new_is_no_error(open_gpu: Open) -> None:
-    """NOT_FOUND means that there is no newer sample."""
-    rig = open_gpu()
-    rig.advance(1)
-    buffer = SampleBuffer(rig.handle, UTILIZATION)
-    buffer.read()
-
-    assert buffer.read() == []
-
-
 @pytest.mark.parametrize(
     ("kind", "readings", "value"),
     [
@@ -119,18 +109,6 @@ def test_refusals_are_raised(open_gpu: Open, code: int) -> None:
     with pytest.raises(pynvml.NVMLError) as caught:
         SampleBuffer(rig.handle, UTILIZATION).read()
     assert caught.value.value == code
-
-
-def test_later_refusals_are_raised(open_gpu: Open) -> None:
-    """A buffer that stops answering says so."""
-    rig = open_gpu()
-    rig.advance(1)
-    buffer = SampleBuffer(rig.handle, UTILIZATION)
-    buffer.read()
-    rig.fake.update(faults=[fault("nvmlDeviceGetSamples", error=999)])
-
-    with pytest.raises(pynvml.NVMLError_Unknown):
-        buffer.read()
 
 
 def test_layout_is_that_of_the_binding() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from exporter.errors import DeviceGone
 from exporter.model.reading import Utilization
 from exporter.sources.nvml.utilization import BUFFER_SECONDS, SmClocks, UtilizationReader
 from tests.fake_nvml import fault, mean, square
@@ -32,15 +31,6 @@ def known(found: UtilizationReader, rig: Any) -> Utilization:
     utilization = read(found, rig)[0]
     assert utilization is not None
     return utilization
-
-
-def test_first_read_covers_no_time(open_gpu: Open) -> None:
-    """At first there is the newest value, without an interval."""
-    rig = open_gpu(utilization=40, memory_utilization=10)
-    rig.advance(5)
-    first = known(reader(rig), rig)
-
-    assert (first.ratio, first.memory_ratio, first.seconds) == (0.4, 0.1, 0.0)
 
 
 def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
@@ -179,23 +169,6 @@ def test_polls_between_rounds_count(open_gpu: Open, period: float, interval: flo
     assert busy / observed == pytest.approx(0.25, abs=0.012)
 
 
-@pytest.mark.parametrize("interval", [1.0, 10.0])
-def test_a_buffer_that_is_dry_while_idle(open_gpu: Open, interval: float) -> None:
-    """A driver that takes samples only while something runs: a quarter of the time is a quarter."""
-    load = square(period=8, duty=0.25, high=100)
-    raw = [[k / 6, mean(load, (k - 1) / 6, k / 6)] for k in range(1, 1200)]
-    dry = [[at, level] for at, level in raw if level > 0]
-    rig = open_gpu(utilization=load, raw_samples={"1": dry, "2": [[at, 0] for at, _ in dry]})
-    rig.advance(4)
-    found = reader(rig)
-    known(found, rig)
-    busy, observed = bounded(found, rig, load, interval, rounds=round(160 / interval))
-
-    assert busy / observed == pytest.approx(0.25, abs=0.015)
-    assert observed > 150
-    assert not found.wants_burst
-
-
 @pytest.mark.parametrize("interval", [5.0, 30.0])
 def test_long_intervals_lose_no_sample(open_gpu: Open, interval: float) -> None:
     """The buffer holds 17 s: it is read before it is overwritten, clocks too."""
@@ -328,13 +301,3 @@ def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
     rig.fake.device(0, samples={"types": [1, 2]})
 
     assert read(reader(rig), rig)[1] == SmClocks()
-
-
-def test_lost_gpu_is_raised(open_gpu: Open) -> None:
-    """A device-gone code from the buffer ends the round."""
-    rig = open_gpu()
-    found = reader(rig)
-    rig.fake.device(0, lost=1)
-
-    with pytest.raises(DeviceGone):
-        read(found, rig)

@@ -35,7 +35,7 @@ def written_symbols() -> set[str]:
     """The functions written by hand in src/."""
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.c")))
     found = re.findall(r"EXPORT (?:int|const char \*)\s?(nvml\w+)\(", text)
-    found += re.findall(r"^[A-Z]+\((nvml\w+),", text, re.MULTILINE)
+    found += re.findall(r"^[A-Z]+\((nvml\w+)[,)]", text, re.MULTILINE)
     return set(found)
 
 
@@ -44,10 +44,9 @@ def stub_source() -> str:
     lines = [
         "/* SPDX-License-Identifier: Apache-2.0 */",
         '#include "nvml_abi.h"',
-        "int stub_call(const char *function, int *slot, const void *first);",
+        "int stub_call(const char *function, const void *first);",
         "#define STUB(name) EXPORT int name(const void *first); \\",
-        "    EXPORT int name(const void *first) \\",
-        "    { static int slot = -1; return stub_call(#name, &slot, first); }",
+        "    EXPORT int name(const void *first) { return stub_call(#name, first); }",
     ]
     stubs = sorted(set(wanted_symbols()) - written_symbols())
     return "\n".join([*lines, *(f"STUB({name})" for name in stubs), ""])

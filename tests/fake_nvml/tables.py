@@ -1,15 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flatten a scenario into the tables of answers that the C library looks up.
 
-The README describes scenarios. A table maps a key, such as `memory.total`, to a number, a wave,
-null (NOT_SUPPORTED) or `{"error": code}`. GPUs that say the same share one table.
+The README describes scenarios. The first table is that of the scenario itself; each GPU and MIG
+device has a small one of its own, and GPUs that say the same share the one with their answers. A
+line is KEY KIND PAYLOAD:
+
+    -                                         null: NOT_SUPPORTED
+    e CODE                                    an error
+    n NUMBER ...                              a number, or a list of numbers
+    s TEXT
+    q PERIOD PHASE DUTY HIGH LOW              a square wave
+    i PERIOD PHASE MEAN AMPLITUDE             a sine
+    t TIME VALUE ...                          steps
+    p KEY KEY, + KEY ...                      the product or sum of other entries
+    f TYPE SCALE WINDOW OF KEY [WAVE]         a field value: of the wave `now`, its integral `since`
+                                              the epoch, the `total` of a key, its `mean`
+    m SCALE OF KEY ACTIVE CLOCK UNIT NAME     a GPM metric: a `share`, a `count` or `nan`
+
+A list of objects is its length, and `list.0.member` and so on.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +40,24 @@ _TYPES = ("double", "uint", "ulong", "ull", "sll", "int", "ushort")
 
 # Readings that C asks for under the scenario's own names: a group, then its keys.
 _NAMED = """
-. brand architecture compute_capability cores bus_width board_part_number vbios numa_node
-. pci_device_id pci_subsystem_id lost handle_error generation latency_us faults sample_period
+. architecture compute_capability cores bus_width board_part_number vbios numa_node
+. pci_device_id pci_subsystem_id lost handle_error generation latency_us sample_period
 . utilization memory_utilization encoder_utilization decoder_utilization jpeg_utilization
-. ofa_utilization power power_window module_power energy clock_event_reasons fans event_types
-. supported_clock_event_reasons performance_state unrepairable_memory process_samples
-. nvlink_overrun profile gi ci index memory_mb memory_used slices compute_slices decoders sm_count
+. ofa_utilization power power_window module_power energy clock_event_reasons event_types
+. performance_state unrepairable_memory
+. nvlink_overrun profile gi ci index memory_mb memory_used
 samples enabled period depth types
-raw_samples 0 1 2 3 4 5 6 7 8 9
 memory total reserved used
 bar1 total used
 power_limits min max default enforced management
 temperature gpu margin
-pcie generation width max_generation max_width device_max_generation tx rx replays
+pcie generation width max_generation max_width tx rx replays
 ecc enabled pending
-remapped_rows correctable uncorrectable pending failure correctable_inactive
-remapped_rows uncorrectable_inactive histogram
-retired_pages single_bit double_bit pending
-nvlink links version inactive tx rx raw_tx raw_rx remote_type
-nvlink.errors replay recovery crc_flit crc_data
-fabric state status clique health_mask health_summary cluster_uuid
-modes persistence compute virtualization accounting display_active display_mode
+remapped_rows histogram
+retired_pages pending
+nvlink links inactive tx rx raw_tx raw_rx
+fabric cluster_uuid
+modes persistence compute virtualization display_active display_mode
 mig capable current pending
 gpm supported graphics sm occupancy int tensor dfma hmma dmma imma dram fp64 fp32 fp16
 gpm pcie_tx pcie_rx nvlink_tx nvlink_rx c2c_tx c2c_rx c2c_data_tx c2c_data_rx
@@ -76,14 +88,14 @@ _FALLBACKS = {
     **{f"power_limits.{name}": "power_limits.default" for name in ("enforced", "management")},
     "samples.period": "sample_period",
     "pcie.generation": "pcie.max_generation",
-    "pcie.device_max_generation": "pcie.max_generation",
     "pcie.width": "pcie.max_width",
     **{f"nvlink.raw_{way}": f"nvlink.{way}" for way in ("tx", "rx")},
     **{f"gpm.{bus}_{way}": f"{bus}.{way}" for bus in ("pcie", "nvlink") for way in ("tx", "rx")},
     **{f"gpm.c2c_data_{way}": f"gpm.c2c_{way}" for way in ("tx", "rx")},
 }
 _ECC_LOCATIONS = ("l1", "l2", "dram", "registers", "texture", "texture_shm", "cbu", "sram")
-_ECC_SUMMED = tuple(name for name in _ECC_LOCATIONS if name != "texture_shm")
+_ROWS = ("correctable", "uncorrectable", "pending", "failure")
+_FABRIC = ("state", "status", "clique", "health_mask", "health_summary")
 _SRAM = (
     *("aggregate_unc_parity", "aggregate_unc_secded", "aggregate_cor"),
     *("volatile_unc_parity", "volatile_unc_secded", "volatile_cor"),
@@ -172,23 +184,70 @@ def scenario_text(scenario: Mapping[str, Any]) -> str:
         shared = devices.get("template", shared)
         overrides = devices.get("overrides", {})
         devices = [overrides.get(str(i), {}) for i in range(int(devices.get("count", 1)))]
-    shared_text = json.dumps(shared, allow_nan=False)
-    tables: dict[str, int] = {}
-    listed = [_device(i, own, shared, shared_text, tables) for i, own in enumerate(devices)]
-    top = {key: scenario[key] for key in _TOP if key in scenario}
-    top["clock"] = scenario.get("clock", {}).get("file")
-    top["cuda_version"] = _cuda_version(scenario.get("cuda_version", "13.0"))
-    top["events"] = _events(scenario)
-    top["order"] = scenario.get("order", list(range(len(listed))))
-    top["devices"] = listed
-    head = json.dumps(top, allow_nan=False)
-    return f'{head[:-1]}, "tables": [\n{",".join(tables)}\n]}}'
+    tables = [""]
+    driver = scenario.get("driver_version", "580.95.05")
+    confidential = scenario.get("confidential_compute", {})
+    order = scenario.get("order", list(range(len(devices))))
+    top = {
+        key: scenario[key] for key in ("epoch", "since", "stats", "latency_us") if key in scenario
+    }
+    top |= {
+        "clock": scenario.get("clock", {}).get("file"),
+        "driver_version": driver,
+        "cuda_version": _cuda_version(scenario.get("cuda_version", "13.0")),
+        "confidential_compute": None
+        if confidential is None
+        else [confidential.get(key, 0) for key in ("environment", "feature", "dev_tools")],
+        "order": order,
+        "devices": [_device(i, own, shared, tables) for i, own in enumerate(devices)],
+        **_listed("faults", scenario.get("faults", [])),
+        **_listed("events", _events(scenario)),
+    }
+    tables[0] = _text(top)
+    return "".join(tables)
 
 
-_TOP = (
-    *("epoch", "since", "stats", "latency_us", "faults", "driver_version", "nvml_version"),
-    "confidential_compute",
-)
+def _text(table: Mapping[str, Any]) -> str:
+    return "\n".join(["table", *(f"{key} {_payload(value)}" for key, value in table.items()), ""])
+
+
+def _payload(value: Any) -> str:
+    """The kind and payload of an entry."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return f"s {value}"
+    if isinstance(value, (int, float)):
+        return f"n {value + 0!r}"
+    if isinstance(value, list):
+        return " ".join(["n", *(repr(number + 0) for number in value)])
+    if _error(value):
+        return f"e {value['error']}"
+    kind, body = next(iter(value.items()))
+    if kind == "steps":
+        return " ".join(["t", *(repr(number + 0) for point in body for number in point)])
+    if kind in ("product", "sum"):
+        return " ".join(["p" if kind == "product" else "+", *body])
+    if kind == "metric":
+        of = "nan" if "nan" in body else "count" if "count" in body else "share"
+        words = (body["key"], body.get("active", "-"), body.get("clock", "-"), body["unit"] or "-")
+        return " ".join(["m", repr(body["scale"]), of, *words, body["name"]])
+    names, letter = _SHAPES[kind]
+    return " ".join([letter, *(repr(body.get(name, default)) for name, default in names.items())])
+
+
+_SHAPES: dict[str, tuple[dict[str, float], str]] = {
+    "square": ({"period": 1, "phase": 0, "duty": 0.5, "high": 1, "low": 0}, "q"),
+    "sine": ({"period": 1, "phase": 0, "mean": 0, "amplitude": 0}, "i"),
+}
+
+
+def _listed(key: str, items: Any) -> dict[str, Any]:
+    """The entries of a list of objects, or of what stands in its place."""
+    if not isinstance(items, list):
+        return {} if items is _ABSENT else {key: items}
+    members = {f"{key}.{i}.{name}": of for i, item in enumerate(items) for name, of in item.items()}
+    return {key: len(items)} | members
 
 
 def _cuda_version(given: str | float) -> int:
@@ -204,36 +263,45 @@ def _events(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted([*xids, *scenario.get("events", [])], key=lambda event: event.get("at", 0))
 
 
-def _device(
-    index: int, own: Mapping[str, Any], shared: Any, shared_text: str, tables: dict[str, int]
-) -> dict[str, Any]:
-    """What differs from GPU to GPU, and the numbers of its tables."""
+def _device(index: int, own: Mapping[str, Any], shared: Any, tables: list[str]) -> int:
+    """Add the tables of a GPU and its MIG devices; return the number of its own one."""
     readings = Readings(own, shared)
-    text, *instances = _tables(json.dumps(own, allow_nan=False), shared_text)
+    answers, *instances = _tables(json.dumps(own), json.dumps(shared))
+
+    def number_of(text: str) -> int:
+        if text not in tables:
+            tables.append(text)
+        return tables.index(text)
 
     def identity(path: str, default: Any) -> Any:
         found = readings.get(path)
         return default if found is _ABSENT else found
 
-    return {
-        "table": tables.setdefault(text, len(tables)),
-        "uuid": identity("uuid", f"GPU-{0x1A2B3C00 + index:08x}-5f3c-4b1e-9d2a-{index + 1:012x}"),
-        "serial": identity("serial", _product(readings).get("serial", f"165{index + 1:010d}")),
-        "pci_bus_id": identity("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
-        "minor": identity("minor", index),
-        "module_id": identity("module_id", index),
-        "instances": [
+    migs = [
+        {
+            "shared": number_of(instance),
+            "uuid": given.get("uuid", f"MIG-{0x4D494700 + index:08x}-5f3c-4b1e-9d2a-{i + 1:012x}"),
+        }
+        for i, (given, instance) in enumerate(
+            zip(readings.items("mig.instances"), instances, strict=True)
+        )
+    ]
+    return number_of(
+        _text(
             {
-                "table": tables.setdefault(instance, len(tables)),
-                "uuid": given.get(
-                    "uuid", f"MIG-{0x4D494700 + index:08x}-5f3c-4b1e-9d2a-{i + 1:012x}"
+                "shared": number_of(answers),
+                "uuid": identity(
+                    "uuid", f"GPU-{0x1A2B3C00 + index:08x}-5f3c-4b1e-9d2a-{index + 1:012x}"
                 ),
+                "serial": identity(
+                    "serial", _product(readings).get("serial", f"165{index + 1:010d}")
+                ),
+                "pci_bus_id": identity("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
+                "minor": identity("minor", index),
+                "instances": [number_of(_text(mig)) for mig in migs],
             }
-            for i, (given, instance) in enumerate(
-                zip(readings.items("mig.instances"), instances, strict=True)
-            )
-        ],
-    }
+        )
+    )
 
 
 def _product(readings: Readings) -> dict[str, Any]:
@@ -256,14 +324,21 @@ def _tables(own_text: str, shared_text: str) -> tuple[str, ...]:
     if answers.get("mig.current") is None:
         answers["mig.current"] = int(bool(instances))
     answers |= _identity(readings) | _health(readings) | _processes(readings)
-    answers |= {f"fields.{id_}": field for id_, field in _fields(readings).items() if field}
-    answers |= _gpm(readings, readings)
-    tables = [answers]
+    fields = {f"fields.{id_}": field for id_, field in _fields(readings).items()}
+    lines = [line for key, field in fields.items() for line in _field_lines(key, field)]
+    texts = [_text(answers | _gpm(readings, readings)) + "".join(lines)]
     for given in instances:
         instance = Readings(given)
         clocks = {f"clocks.{i}": answers.get(f"clocks.{i}") for i in (1, 2)}
-        tables.append(_answers(instance) | clocks | _gpm(instance, readings))
-    return tuple(json.dumps(table, allow_nan=False) for table in tables)
+        slices = instance.number("slices", 1)
+        attributes = [
+            instance.number("sm_count", 16),
+            *(slices, instance.number("decoders", 1), 0, 0, 0, slices),
+            instance.number("compute_slices", slices),
+        ]
+        table = _answers(instance) | clocks | {"attributes": attributes}
+        texts.append(_text(table | _gpm(instance, readings)))
+    return tuple(texts)
 
 
 def _answers(readings: Readings) -> dict[str, Any]:
@@ -271,7 +346,47 @@ def _answers(readings: Readings) -> dict[str, Any]:
     for group, names in _NUMBERED.items():
         found |= {f"{group}.{i}": readings.get(f"{group}.{n}") for i, n in enumerate(names) if n}
     found["max_clocks.boost"] = readings.get("max_clocks.boost")
-    return {path: value for path, value in found.items() if value is not _ABSENT}
+    fans = readings.get("fans")
+    if isinstance(fans, list):
+        found |= {"fans": len(fans), **{f"fans.{i}": speed for i, speed in enumerate(fans)}}
+    for i in range(10):
+        points = readings.get(f"raw_samples.{i}")
+        found[f"raw_samples.{i}"] = _flat(points)
+    for cause in ("single_bit", "double_bit"):
+        key = f"retired_pages.{cause}"
+        pages = readings.get(key)
+        if isinstance(pages, list):
+            pages = [page[0] if isinstance(page, list) else page for page in pages]
+        found[key] = pages
+    found["sram"] = _numbers(readings, "sram", _SRAM, whole=False)
+    found["remapped_rows"] = _numbers(readings, "remapped_rows", _ROWS, whole=True)
+    found["fabric"] = _numbers(readings, "fabric", _FABRIC, whole=False)
+    known = {path: value for path, value in found.items() if value is not _ABSENT}
+    return (
+        known
+        | _listed("faults", readings.get("faults"))
+        | _listed("process_samples", readings.get("process_samples"))
+    )
+
+
+def _flat(points: Any) -> Any:
+    """Pairs of numbers as one list, or what stands in their place."""
+    if not isinstance(points, list):
+        return points
+    return [number for point in points for number in point]
+
+
+def _numbers(readings: Readings, group: str, names: Iterable[str], *, whole: bool) -> Any:
+    """The numbers of a group as a list; with `whole`, only if none is missing."""
+    found = readings.get(group)
+    values = [readings.get(f"{group}.{name}") for name in names]
+    if _missing(found) or _error(found):
+        return found
+    if whole:
+        for value in values:
+            if _missing(value) or _error(value):
+                return value
+    return [_or_zero(value) for value in values]
 
 
 def _identity(readings: Readings) -> dict[str, Any]:
@@ -283,46 +398,39 @@ def _identity(readings: Readings) -> dict[str, Any]:
 
 
 def _health(readings: Readings) -> dict[str, Any]:
-    """ECC counts by NVML's numbers of error, counter and location, and the SRAM's counts."""
+    """ECC counts by NVML's numbers of error, counter and location."""
     answers: dict[str, Any] = {}
-    sram = readings.get("sram")
-    if sram is None or _error(sram):
-        answers["sram"] = sram
-    elif sram is not _ABSENT:
-        answers["sram"] = [_or_zero(readings.get(f"sram.{name}")) for name in _SRAM]
     if not readings.number("ecc.enabled"):
         return answers
     for counter, duration in enumerate(("volatile", "aggregate")):
         for error, kind in enumerate(("corrected", "uncorrected")):
             group, key = f"ecc.{duration}.{kind}", f"ecc.{error}.{counter}"
             whole = readings.get(group)
-            answers[key] = (
-                None if _missing(whole) else whole if _error(whole) else _ecc_sum(readings, group)
-            )
+            readable = not _missing(whole) and not _error(whole)
+            answers[key] = _ecc_sum(key) if readable else whole
             for i, location in enumerate(_ECC_LOCATIONS):
-                count = readings.get(f"{group}.{location}")
-                answers[f"{key}.{i}"] = None if count is _ABSENT else count
-    return answers
+                answers[f"{key}.{i}"] = readings.get(f"{group}.{location}")
+    return {key: None if count is _ABSENT else count for key, count in answers.items()}
 
 
 def _or_zero(value: Any) -> Any:
     return 0 if _missing(value) or _error(value) else value
 
 
-def _ecc_sum(readings: Readings, group: str) -> list[Any]:
-    """A list of waves is their sum."""
-    return [_or_zero(readings.get(f"{group}.{location}")) for location in _ECC_SUMMED]
+def _ecc_sum(key: str) -> dict[str, Any]:
+    places = [i for i, name in enumerate(_ECC_LOCATIONS) if name != "texture_shm"]
+    return {"sum": [f"{key}.{i}" for i in places]}
 
 
 def _processes(readings: Readings) -> dict[str, Any]:
     """The processes by kind; a plain list is the compute processes."""
     plain = readings.get("processes")
-    if isinstance(plain, list):
-        return {"processes.compute": plain, "processes.graphics": [], "processes.mps": []}
-    return {
-        f"processes.{kind}": readings.get(f"processes.{kind}")
-        for kind in ("compute", "graphics", "mps")
-    }
+    found: dict[str, Any] = {}
+    for kind in ("compute", "graphics", "mps"):
+        key = f"processes.{kind}"
+        in_list = plain if kind == "compute" else []
+        found |= _listed(key, in_list if isinstance(plain, list) else readings.get(key))
+    return found
 
 
 # ---------- field values ----------
@@ -392,16 +500,29 @@ def _fields(readings: Readings) -> dict[int, Entry]:
         fields[187 + i] = gauge(f"power_limits.{name}", scale=1e3)
     fields[192] = gauge("power_limits.management", scale=1e3)
     if readings.number("ecc.enabled"):
-        groups = [
-            f"{d}.{k}" for d in ("volatile", "aggregate") for k in ("corrected", "uncorrected")
-        ]
-        for i, group in enumerate(groups):
-            fields[3 + i] = _gauge(_ecc_sum(readings, f"ecc.{group}"), _ULL)
+        for i in range(4):
+            fields[3 + i] = _gauge(_ecc_sum(f"ecc.{i % 2}.{i // 2}"), _ULL)
     fields |= _nvlink_fields(readings, total) | _c2c_fields(readings)
     stated = readings.get("fields")
     if isinstance(stated, Mapping):
         fields |= {int(id_): _stated(readings.get(f"fields.{id_}")) for id_ in stated}
     return fields
+
+
+def _field_lines(key: str, field: Entry) -> Iterator[str]:
+    """The lines of one field, and of each scope that has an entry of its own."""
+    if field is None or _error(field):
+        yield f"{key} {_payload(field)}\n"
+    elif "scopes" in field:
+        yield f"{key} s by scope\n"
+        for scope, entry in {**field["scopes"], "else": field["else"]}.items():
+            yield from _field_lines(f"{key}.{scope}", entry)
+    else:
+        of = next((of for of in ("total", "mean", "since") if of in field), "now")
+        name = "-" if of in ("now", "since") else field[of]
+        wave = field["since"] if of == "since" else field.get("of")
+        start = f"f {field['type']} {field.get('scale', 1)!r} {field.get('window', 0)} {of} {name}"
+        yield f"{key} {start}\n" if wave is None else f"{key} {start} {_payload(wave)}\n"
 
 
 def _power(readings: Readings, window_seconds: float) -> Entry:
@@ -412,6 +533,7 @@ def _power(readings: Readings, window_seconds: float) -> Entry:
     ]
     if scopes[0] and "of" in scopes[0]:
         scopes[0] |= {"mean": "power", "window": window_seconds}
+        del scopes[0]["of"]
     return {"scopes": {str(i): entry for i, entry in enumerate(scopes)}, "else": {"error": 2}}
 
 
@@ -486,7 +608,7 @@ def _stated(given: Any) -> Entry:
     name = given.get("type")
     kind = _TYPES.index(name) if name in _TYPES else _ULL
     if "rate" in given:
-        return {"type": kind, "integral": given["rate"]}
+        return {"type": kind, "since": given["rate"]}
     value = _gauge(given["value"], kind) if "value" in given else {"error": 2}
     if "scope" not in given:
         return value
@@ -519,10 +641,9 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
         metrics[id_] = {"name": name, "unit": "%", "key": f"gpm.{key}", "scale": 1}
         if key == "graphics":
             continue
-        number, domain = (2, "memory") if key == "dram" else (1, "sm")
-        clock, share = gpu.get(f"clocks.{domain}"), readings.get(f"gpm.{key}")
+        number = 2 if key == "dram" else 1
         # Percent of MHz: 1e4 cycles per second.
-        waves[f"cycles.{key}"] = {"product": [_or_zero(share), _or_zero(clock)]}
+        waves[f"cycles.{key}"] = {"product": [f"gpm.{key}", f"clocks.{number}"]}
         if by_cycles:
             metrics[id_] |= {"active": f"cycles.{key}", "clock": f"clocks.{number}"}
         if cycles_id:
@@ -556,4 +677,4 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
     for id_ in gpu.items("gpm.nan_ids"):
         if id_ in metrics:
             metrics[id_]["nan"] = True
-    return waves | {f"gpm.{id_}": metric for id_, metric in metrics.items()}
+    return waves | {f"gpm.{id_}": {"metric": metric} for id_, metric in metrics.items()}

@@ -24,75 +24,57 @@ static struct stats_entry {
     char name[56];
     uint64_t calls;
 } *stats;
-static int stats_generation, stats_fd = -1;
+static int stats_fd = -1; /* its lock guards the claiming of slots between processes */
 
 static void stats_open(const struct scenario *scenario)
 {
     static char opened[4096];
     const char *path = getenv("FAKE_NVML_STATS");
-    int fd;
+    void *map;
 
     if (!path || !*path)
-        path = json_string(json_get(scenario->root, "stats"), NULL);
+        path = table_text(scenario->top, "stats", NULL);
     if (!path || strcmp(path, opened) == 0)
         return;
     snprintf(opened, sizeof opened, "%s", path);
     stats = NULL;
-    stats_generation++;
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return;
-    if (ftruncate(fd, STATS_SLOTS * sizeof *stats) == 0) {
-        void *map = mmap(NULL, STATS_SLOTS * sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED,
-                         fd, 0);
-
-        if (map != MAP_FAILED)
-            __atomic_store_n(&stats, map, __ATOMIC_RELEASE);
-    }
     if (stats_fd >= 0)
         close(stats_fd);
-    stats_fd = fd; /* its lock guards the claiming of slots between processes */
+    stats_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (stats_fd < 0 || ftruncate(stats_fd, STATS_SLOTS * sizeof *stats) != 0)
+        return;
+    map = mmap(NULL, STATS_SLOTS * sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, stats_fd, 0);
+    if (map != MAP_FAILED)
+        __atomic_store_n(&stats, map, __ATOMIC_RELEASE);
 }
 
-static int stats_claim(const char *function)
+static int is_of(const struct stats_entry *entry, const char *function)
+{
+    return strncmp(entry->name, function, sizeof entry->name - 1) == 0;
+}
+
+static void count_call(const char *function)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    uint32_t hash = 2166136261u;
-    int slot = -1;
+    struct stats_entry *all = __atomic_load_n(&stats, __ATOMIC_ACQUIRE), *entry;
+    unsigned slot = hash_of(function) % STATS_SLOTS;
 
-    for (const char *c = function; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619u;
-    pthread_mutex_lock(&lock);
-    flock(stats_fd, LOCK_EX);
-    for (uint32_t i = 0; i < STATS_SLOTS; i++) {
-        struct stats_entry *entry = &stats[(hash + i) % STATS_SLOTS];
-
+    if (!all)
+        return;
+    while (all[slot].name[0] && !is_of(&all[slot], function))
+        slot = (slot + 1) % STATS_SLOTS;
+    entry = &all[slot];
+    if (!entry->name[0]) {
+        pthread_mutex_lock(&lock);
+        flock(stats_fd, LOCK_EX);
+        for (; entry->name[0] && !is_of(entry, function); entry = &all[slot])
+            slot = (slot + 1) % STATS_SLOTS;
         if (!entry->name[0])
             snprintf(entry->name, sizeof entry->name, "%s", function);
-        if (strncmp(entry->name, function, sizeof entry->name - 1) == 0) {
-            slot = (int)(entry - stats);
-            break;
-        }
+        flock(stats_fd, LOCK_UN);
+        pthread_mutex_unlock(&lock);
     }
-    flock(stats_fd, LOCK_UN);
-    pthread_mutex_unlock(&lock);
-    return slot;
-}
-
-/* The caller's slot also carries which statistics file it belongs to. */
-static void count_call(const char *function, int *slot)
-{
-    int index = *slot % STATS_SLOTS;
-
-    if (!stats)
-        return;
-    if (*slot < 0 || *slot / STATS_SLOTS != stats_generation) {
-        index = stats_claim(function);
-        if (index < 0)
-            return;
-        *slot = stats_generation * STATS_SLOTS + index;
-    }
-    __atomic_fetch_add(&stats[index].calls, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&entry->calls, 1, __ATOMIC_RELAXED);
 }
 
 /* ---------- faults and the start of a call ---------- */
@@ -103,38 +85,35 @@ struct effect {
     int code;
 };
 
-static void apply_faults(const struct json *faults, const char *function, int gpu, int own,
+static void apply_faults(const struct table *table, const char *function, int gpu, int own,
                          double t, struct effect *effect)
 {
-    for (size_t i = 0; faults && faults->type == JSON_ARRAY && i < faults->count; i++) {
-        const struct json *fault = faults->items[i];
-        const struct json *error = json_get(fault, "error"), *which = json_get(fault, "gpu");
-        const char *pattern = json_string(json_get(fault, "function"), "*");
+    int count = (int)table_number(table, "faults", 0);
 
-        if (which && !own && (int)json_number(which, -1) != gpu)
+    for (int i = 0; i < count; i++) {
+        const struct value *pattern = item_get(table, "faults", i, "function");
+
+        if (!own && item_number(table, "faults", i, "gpu", gpu) != gpu)
             continue;
-        if (t < json_number(json_get(fault, "from"), -INFINITY)
-            || t >= json_number(json_get(fault, "until"), INFINITY))
+        if (t < item_number(table, "faults", i, "from", -INFINITY)
+            || t >= item_number(table, "faults", i, "until", INFINITY)
+            || fnmatch(pattern ? pattern->words[0] : "*", function, 0) != 0)
             continue;
-        if (fnmatch(pattern, function, 0) != 0)
-            continue;
-        effect->latency_us += json_number(json_get(fault, "latency_us"), 0);
-        effect->hang |= json_number(json_get(fault, "hang"), 0) != 0;
-        if (error)
-            effect->code = (int)json_number(error, UNKNOWN);
+        effect->latency_us += item_number(table, "faults", i, "latency_us", 0);
+        effect->hang |= item_number(table, "faults", i, "hang", 0) != 0;
+        effect->code = (int)item_number(table, "faults", i, "error", effect->code);
     }
 }
 
 static struct effect effects(const struct call *call, const char *function)
 {
-    const struct scenario *scenario = call->scenario;
-    struct effect effect = {json_number(json_get(scenario->root, "latency_us"), 0), 0, OK};
+    const struct table *top = call->scenario->top;
+    struct effect effect = {table_number(top, "latency_us", 0), 0, OK};
 
-    apply_faults(json_get(scenario->root, "faults"), function, call->gpu, 0, call->t, &effect);
+    apply_faults(top, function, call->gpu, 0, call->t, &effect);
     if (call->device) {
         effect.latency_us += entity_number(&call->device->self, "latency_us", call->t, 0);
-        apply_faults(entity_get(&call->device->self, "faults"), function, call->gpu, 1, call->t,
-                     &effect);
+        apply_faults(call->device->self.shared, function, call->gpu, 1, call->t, &effect);
     }
     return effect;
 }
@@ -153,8 +132,7 @@ static void locate(struct call *call)
     }
 }
 
-int call_begin(struct call *call, const char *function, int *slot, const void *handle,
-               unsigned flags)
+int call_begin(struct call *call, const char *function, const void *handle, unsigned flags)
 {
     struct effect effect;
     int known = 1, code;
@@ -167,7 +145,7 @@ int call_begin(struct call *call, const char *function, int *slot, const void *h
         return code;
     if (flags & FOR_INIT)
         stats_open(scenario_now());
-    count_call(function, slot);
+    count_call(function);
     if (!(flags & FOR_SYSTEM))
         known = handle_decode(handle, &call->gpu, &call->instance);
     locate(call);

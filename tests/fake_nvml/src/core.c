@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static int initialise(const char *function, int *slot)
+static int initialise(const char *function)
 {
     struct call call;
-    int code = call_begin(&call, function, slot, NULL, FOR_SYSTEM | FOR_INIT);
+    int code = call_begin(&call, function, NULL, FOR_SYSTEM | FOR_INIT);
 
     if (code == OK)
         __atomic_fetch_add(&init_count, 1, __ATOMIC_RELAXED);
@@ -17,24 +17,13 @@ static int initialise(const char *function, int *slot)
 
 EXPORT int nvmlInitWithFlags(unsigned flags)
 {
-    static int slot = -1;
-
     (void)flags;
-    return initialise(__func__, &slot);
+    return initialise(__func__);
 }
 
 EXPORT int nvmlInit_v2(void)
 {
-    static int slot = -1;
-
-    return initialise(__func__, &slot);
-}
-
-EXPORT int nvmlInit(void)
-{
-    static int slot = -1;
-
-    return initialise(__func__, &slot);
+    return initialise(__func__);
 }
 
 EXPORT int nvmlShutdown(void)
@@ -66,91 +55,43 @@ EXPORT const char *nvmlErrorString(int code)
 
 /* ---------- system ---------- */
 
-static const struct json *top(const struct call *call, const char *key)
-{
-    return json_get(call->scenario->root, key);
-}
-
 EXPORT int nvmlSystemGetDriverVersion(char *version, unsigned length)
 {
     BEGIN(NULL, FOR_SYSTEM);
-    return copy_text(json_string(top(&call, "driver_version"), "580.95.05"), version, length);
-}
-
-EXPORT int nvmlSystemGetNVMLVersion(char *version, unsigned length)
-{
-    char text[96];
-
-    BEGIN(NULL, FOR_SYSTEM);
-    snprintf(text, sizeof text, "13.%s", json_string(top(&call, "driver_version"), "580.95.05"));
-    return copy_text(json_string(top(&call, "nvml_version"), text), version, length);
-}
-
-static int cuda_version(const struct call *call, int *version)
-{
-    REQUIRE(version);
-    *version = (int)json_number(top(call, "cuda_version"), 0);
-    return OK;
+    return copy_text(table_text(call.scenario->top, "driver_version", ""), version, length);
 }
 
 EXPORT int nvmlSystemGetCudaDriverVersion(int *version)
 {
     BEGIN(NULL, FOR_SYSTEM);
-    return cuda_version(&call, version);
-}
-
-EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version)
-{
-    BEGIN(NULL, FOR_SYSTEM);
-    return cuda_version(&call, version);
+    REQUIRE(version);
+    *version = (int)table_number(call.scenario->top, "cuda_version", 0);
+    return OK;
 }
 
 EXPORT int nvmlSystemGetConfComputeState(struct nvml_conf_compute *state)
 {
-    const struct json *cc;
+    const struct value *found;
 
     BEGIN(NULL, FOR_SYSTEM);
     REQUIRE(state);
-    cc = top(&call, "confidential_compute");
-    if (cc && cc->type == JSON_NULL)
+    found = table_get(call.scenario->top, "confidential_compute");
+    if (!found || found->count < 3)
         return NOT_SUPPORTED;
-    state->environment = (unsigned)json_number(json_get(cc, "environment"), 0);
-    state->feature = (unsigned)json_number(json_get(cc, "feature"), 0);
-    state->dev_tools = (unsigned)json_number(json_get(cc, "dev_tools"), 0);
-    return OK;
-}
-
-EXPORT int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length)
-{
-    char path[32], text[256] = "";
-    FILE *file;
-
-    BEGIN(NULL, FOR_SYSTEM);
-    REQUIRE(name && length);
-    snprintf(path, sizeof path, "/proc/%u/comm", pid);
-    file = fopen(path, "re");
-    if (!file)
-        return NOT_FOUND;
-    if (fgets(text, sizeof text, file))
-        text[strcspn(text, "\n")] = 0;
-    fclose(file);
-    snprintf(name, length, "%s", text);
+    state->environment = (unsigned)found->numbers[0];
+    state->feature = (unsigned)found->numbers[1];
+    state->dev_tools = (unsigned)found->numbers[2];
     return OK;
 }
 
 /* ---------- handles ---------- */
-
-static const char *uuid_of(const struct entity *entity)
-{
-    return json_string(entity_get(entity, "uuid"), "");
-}
 
 static void pci_info(const struct entity *self, struct nvml_pci_info *info)
 {
     unsigned function = 0;
 
     memset(info, 0, sizeof *info);
-    sscanf(json_string(entity_get(self, "pci_bus_id"), ""), "%x:%x:%x.%x", &info->domain,
+    sscanf(entity_text(self, "pci_bus_id", ""), "%x:%x:%x.%x", &info->domain,
            &info->bus, &info->device, &function);
     info->pci_device_id = (unsigned)entity_number(self, "pci_device_id", 0, 0) << 16 | 0x10DE;
     info->pci_subsystem_id = (unsigned)entity_number(self, "pci_subsystem_id", 0, 0);
@@ -162,16 +103,15 @@ static void pci_info(const struct entity *self, struct nvml_pci_info *info)
 
 static int give_handle(struct call *call, int gpu, nvml_device *device)
 {
-    const struct json *error;
+    int code;
 
     REQUIRE(device);
     if (gpu < 0 || gpu >= call->scenario->devices)
         return INVALID_ARGUMENT;
-    error = entity_get(&call->scenario->device[gpu]->self, "handle_error");
-    if (error && error->type == JSON_NUMBER && error->number != 0)
-        return (int)error->number;
-    *device = handle_of(gpu, -1);
-    return OK;
+    code = (int)entity_number(&call->scenario->device[gpu]->self, "handle_error", call->t, 0);
+    if (code == OK)
+        *device = handle_of(gpu, -1);
+    return code;
 }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
@@ -190,8 +130,8 @@ EXPORT int nvmlDeviceGetCount(unsigned *count)
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
 {
     BEGIN(handle_of((int)(index < MAX_DEVICES ? index : 0), -1), WHEN_LOST);
-    return (int)index < call.scenario->listed ? give_handle(&call, call.scenario->order[index], device)
-                                              : INVALID_ARGUMENT;
+    REQUIRE((int)index < call.scenario->listed);
+    return give_handle(&call, call.scenario->order[index], device);
 }
 
 EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device)
@@ -206,10 +146,10 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *wanted, nvml_device *device)
     for (int gpu = 0; gpu < call.scenario->devices; gpu++) {
         const struct device *candidate = call.scenario->device[gpu];
 
-        if (strcmp(uuid_of(&candidate->self), wanted) == 0)
+        if (strcmp(entity_text(&candidate->self, "uuid", ""), wanted) == 0)
             return give_handle(&call, gpu, device);
         for (int i = 0; i < candidate->instances; i++) {
-            if (strcmp(uuid_of(&candidate->instance[i]), wanted) == 0) {
+            if (strcmp(entity_text(&candidate->instance[i], "uuid", ""), wanted) == 0) {
                 *device = handle_of(gpu, i);
                 return OK;
             }
@@ -243,34 +183,21 @@ EXPORT int nvmlDeviceGetHandleByPciBusId(const char *wanted, nvml_device *device
     return nvmlDeviceGetHandleByPciBusId_v2(wanted, device);
 }
 
-EXPORT int nvmlDeviceGetHandleBySerial(const char *wanted, nvml_device *device)
-{
-    BEGIN(NULL, FOR_SYSTEM);
-    REQUIRE(wanted && device);
-    for (int gpu = 0; gpu < call.scenario->devices; gpu++) {
-        struct entity *self = &call.scenario->device[gpu]->self;
-
-        if (strcmp(json_string(entity_get(self, "serial"), ""), wanted) == 0)
-            return give_handle(&call, gpu, device);
-    }
-    return NOT_FOUND;
-}
-
 /* ---------- identity ---------- */
 
 EXPORT int nvmlDeviceGetName(nvml_device device, char *name, unsigned length)
 {
     char text[192] = "";
-    const struct json *given;
+    const struct value *given;
 
     BEGIN(device, FOR_MIG_TOO);
     given = entity_get(&call.device->self, "name");
-    if (json_get(given, "error"))
-        return (int)json_number(json_get(given, "error"), UNKNOWN);
-    hex_bytes(json_string(given, ""), (unsigned char *)text, sizeof text - 64);
+    if (given->kind == ERROR)
+        return (int)given->numbers[0];
+    hex_bytes(given->words[0], (unsigned char *)text, sizeof text - 64);
     if (call.instance >= 0) {
         strcat(text, " MIG ");
-        strncat(text, json_string(entity_get(call.entity, "profile"), "1g.10gb"), 48);
+        strncat(text, entity_text(call.entity, "profile", "1g.10gb"), 48);
     }
     return copy_text(text, name, length);
 }
@@ -278,7 +205,7 @@ EXPORT int nvmlDeviceGetName(nvml_device device, char *name, unsigned length)
 EXPORT int nvmlDeviceGetUUID(nvml_device device, char *uuid, unsigned length)
 {
     BEGIN(device, FOR_MIG_TOO | WHEN_LOST);
-    return copy_text(uuid_of(call.entity), uuid, length);
+    return copy_text(entity_text(call.entity, "uuid", ""), uuid, length);
 }
 
 EXPORT int nvmlDeviceGetIndex(nvml_device device, unsigned *index)
@@ -313,31 +240,6 @@ EXPORT int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci_info *inf
     return OK;
 }
 
-EXPORT int nvmlDeviceGetPciInfo_v2(nvml_device device, struct nvml_pci_info *info)
-{
-    return nvmlDeviceGetPciInfo_v3(device, info);
-}
-
-EXPORT int nvmlDeviceGetPciInfoExt(nvml_device device, struct nvml_pci_info_ext *info)
-{
-    struct nvml_pci_info plain;
-
-    BEGIN(device, 0);
-    REQUIRE(info);
-    if (info->version != VERSION_OF(*info, 1))
-        return VERSION_MISMATCH;
-    pci_info(call.entity, &plain);
-    info->domain = plain.domain;
-    info->bus = plain.bus;
-    info->device = plain.device;
-    info->pci_device_id = plain.pci_device_id;
-    info->pci_subsystem_id = plain.pci_subsystem_id;
-    info->base_class = 3;
-    info->sub_class = 2;
-    memcpy(info->bus_id, plain.bus_id, sizeof info->bus_id);
-    return OK;
-}
-
 EXPORT int nvmlDeviceGetNumaNodeId(nvml_device device, unsigned *node)
 {
     double number;
@@ -352,26 +254,26 @@ EXPORT int nvmlDeviceGetNumaNodeId(nvml_device device, unsigned *node)
 
 EXPORT int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
 {
-    const struct json *value;
+    unsigned found[2];
 
     BEGIN(device, 0);
     REQUIRE(major && minor);
-    code = read_json(&call, "compute_capability", &value);
-    if (code)
-        return code;
-    *major = (int)json_number(json_at(value, 0), 0);
-    *minor = (int)json_number(json_at(value, 1), 0);
-    return OK;
+    code = read_uints(&call, "compute_capability", found, 2);
+    if (code == OK) {
+        *major = (int)found[0];
+        *minor = (int)found[1];
+    }
+    return code;
 }
 
 /* ---------- everything else pynvml asks for ---------- */
 
-int stub_call(const char *function, int *slot, const void *first)
+int stub_call(const char *function, const void *first)
 {
     struct call call;
     int gpu, instance;
     unsigned flags = handle_decode(first, &gpu, &instance) ? FOR_MIG_TOO : FOR_SYSTEM;
-    int code = call_begin(&call, function, slot, first, flags);
+    int code = call_begin(&call, function, first, flags);
 
     return code ? code : NOT_SUPPORTED;
 }

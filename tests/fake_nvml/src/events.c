@@ -74,52 +74,53 @@ static void remember(struct event_set *set, const struct event_key *key)
     set->delivered[set->count++] = *key;
 }
 
-/* The first due event in the list, which is in order of time, or NULL. */
-static const struct json *due(const struct scenario *scenario, double now,
-                              const struct event_set *set, struct event_key *key)
+/* The number of the first due event in the list, which is in order of time; -1: there is none. */
+static int due(const struct scenario *scenario, double now, const struct event_set *set,
+               struct event_key *key)
 {
-    const struct json *list = json_get(scenario->root, "events");
+    const struct table *top = scenario->top;
+    int count = (int)table_number(top, "events", 0);
 
-    for (size_t i = 0; i < list->count; i++) {
-        const struct json *event = list->items[i];
-
+    for (int i = 0; i < count; i++) {
         *key = (struct event_key){
-            json_number(json_get(event, "at"), 0),
-            (int)json_number(json_get(event, "gpu"), 0),
-            (ull)json_number(json_get(event, "type"), 0),
-            (ull)json_number(json_get(event, "data"), 0),
+            item_number(top, "events", i, "at", 0),
+            (int)item_number(top, "events", i, "gpu", 0),
+            (ull)item_number(top, "events", i, "type", 0),
+            (ull)item_number(top, "events", i, "data", 0),
         };
         if (key->gpu < 0 || key->gpu >= MAX_DEVICES || key->at > now)
             continue;
         if ((set->device[key->gpu].mask & key->type)
             && key->at >= since_epoch(scenario, set->device[key->gpu].since)
             && !is_delivered(set, key))
-            return event;
+            return i;
     }
-    return NULL;
+    return -1;
 }
 
 /* A real wait costs nothing until something happens: poll no oftener than a test notices. */
 #define EVENT_POLL_US 250000
 
-static int wait_event(struct event_set *set, struct nvml_event *out, unsigned timeout_ms)
+EXPORT int nvmlEventSetWait_v2(struct event_set *set, struct nvml_event *out, unsigned timeout_ms)
 {
     ns_t end = monotonic() + (ns_t)timeout_ms * 1000000;
 
+    BEGIN(NULL, FOR_SYSTEM);
+    REQUIRE(set && out);
     for (;;) {
         ns_t at;
         const struct scenario *scenario = scenario_at(&at);
         double now = since_epoch(scenario, at);
         struct event_key key;
-        const struct json *event = due(scenario, now, set, &key);
+        int event = due(scenario, now, set, &key);
 
-        if (event) {
+        if (event >= 0) {
             remember(set, &key);
             out->device = handle_of(key.gpu, -1);
             out->type = key.type;
             out->data = key.data;
-            out->gi = (unsigned)json_number(json_get(event, "gi"), NO_INSTANCE);
-            out->ci = (unsigned)json_number(json_get(event, "ci"), NO_INSTANCE);
+            out->gi = (unsigned)item_number(scenario->top, "events", event, "gi", NO_INSTANCE);
+            out->ci = (unsigned)item_number(scenario->top, "events", event, "ci", NO_INSTANCE);
             return OK;
         }
         if (monotonic() >= end)
@@ -127,23 +128,4 @@ static int wait_event(struct event_set *set, struct nvml_event *out, unsigned ti
         sleep_us(fmin(EVENT_POLL_US, (double)(end - monotonic()) / 1e3));
         scenario_refresh(0);
     }
-}
-
-EXPORT int nvmlEventSetWait_v2(struct event_set *set, struct nvml_event *event, unsigned timeout)
-{
-    BEGIN(NULL, FOR_SYSTEM);
-    REQUIRE(set && event);
-    return wait_event(set, event, timeout);
-}
-
-EXPORT int nvmlEventSetWait(struct event_set *set, struct nvml_event_v1 *event, unsigned timeout)
-{
-    struct nvml_event full;
-
-    BEGIN(NULL, FOR_SYSTEM);
-    REQUIRE(set && event);
-    code = wait_event(set, &full, timeout);
-    if (code == OK)
-        *event = (struct nvml_event_v1){full.device, full.type, full.data};
-    return code;
 }

@@ -21,40 +21,40 @@ static int put(struct nvml_field *field, enum value_type type, double number)
     return OK;
 }
 
-/* An entry is null, {"error"}, or a value: of a wave (`of`), a running total (`total`), both added,
-   a mean over the last seconds (`mean`, `window`) or the integral of a wave since the epoch. */
-static int answer(const struct call *call, const struct json *entry, struct nvml_field *field)
+/* The entry says type, scale and window, and of what: a wave now, its integral since the epoch, a
+   running total (and a wave), a mean over the window; or that each scope has its own entry. */
+static int answer(const struct call *call, const char *key, struct nvml_field *field)
 {
-    enum value_type type = (enum value_type)json_number(json_get(entry, "type"), T_ULL);
-    double scale = json_number(json_get(entry, "scale"), 1), value;
-    const struct json *error = json_get(entry, "error"), *scopes = json_get(entry, "scopes");
-    const char *total = json_string(json_get(entry, "total"), NULL);
-    const char *mean = json_string(json_get(entry, "mean"), NULL);
-    int code;
+    const struct table *table = call->entity->shared;
+    const struct value *entry;
+    enum value_type type;
+    double scale, value;
+    char scoped[MAX_KEY];
+    int code = read_value(call, key, &entry);
 
-    if (!entry || entry->type == JSON_NULL)
-        return NOT_SUPPORTED;
-    if (error)
-        return (int)json_number(error, UNKNOWN);
-    if (scopes) {
-        char scope[12];
-
-        snprintf(scope, sizeof scope, "%u", field->scope);
-        scopes = json_get(scopes, scope);
-        return answer(call, scopes ? scopes : json_get(entry, "else"), field);
+    if (code)
+        return code;
+    if (entry->kind == TEXT) {
+        snprintf(scoped, sizeof scoped, "%s.%u", key, field->scope);
+        if (!table_get(table, scoped))
+            snprintf(scoped, sizeof scoped, "%s.else", key);
+        return answer(call, scoped, field);
     }
-    if (mean) {
-        code = read_over(call, mean, json_number(json_get(entry, "window"), 0), &value);
+    type = (enum value_type)entry->numbers[0];
+    scale = entry->numbers[1];
+    switch (entry->words[0][0]) {
+    case 'm': /* mean */
+        code = read_over(call, entry->words[1], entry->numbers[2], &value);
         return code ? code : put(field, type, value * scale);
+    case 's': /* since the epoch */
+        return put(field, type, wave_integral(table, entry->of, 0, call->t));
+    case 't': /* total; the small term undoes a rounding just below a whole number */
+        value = wave_value(table, entry->of, call->t)
+            + entity_integral(call->scenario, call->gpu, -1, entry->words[1], call->now);
+        return put(field, type, floor(value * scale + 1e-6));
+    default:
+        return put(field, type, wave_value(table, entry->of, call->t) * scale);
     }
-    if (json_get(entry, "integral"))
-        return put(field, type, wave_integral(json_get(entry, "integral"), 0, call->t));
-    value = wave_value(json_get(entry, "of"), call->t);
-    if (!total)
-        return put(field, type, value * scale);
-    value += entity_integral(call->scenario, call->gpu, -1, total, call->now);
-    /* The small term undoes a rounding just below a whole number. */
-    return put(field, type, floor(value * scale + 1e-6));
 }
 
 static int is_nvlink(unsigned id)
@@ -71,10 +71,10 @@ EXPORT int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_f
     REQUIRE(fields && count > 0);
     for (int i = 0; i < count; i++) {
         struct nvml_field *field = &fields[i];
-        char key[24];
+        char key[MAX_KEY];
 
         snprintf(key, sizeof key, "fields.%u", field->id);
-        field->code = (unsigned)answer(&call, entity_get(call.entity, key), field);
+        field->code = (unsigned)answer(&call, key, field);
         field->timestamp = call.now / 1000;
         field->latency = 1;
         nvlink |= is_nvlink(field->id);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct sample {
     ns_t at; /* 0: never filled */
@@ -101,31 +102,26 @@ static int evaluate(const struct call *call, const struct sample *first,
         ? &call->device->self
         : &call->device->instance[second->instance];
     double seconds = (double)(second->at - first->at) / 1e9, scale;
-    const struct json *metric;
-    const char *key, *active;
-    char name[16];
+    const struct value *metric;
+    char name[16], **words; /* share or count, key, active cycles, clock, unit, name */
 
     snprintf(name, sizeof name, "gpm.%u", out->id);
     metric = entity_get(entity, name);
     if (!metric)
         return NOT_SUPPORTED;
-    out->short_name = out->long_name = json_string(json_get(metric, "name"), "");
-    out->unit = json_string(json_get(metric, "unit"), "");
-    key = json_string(json_get(metric, "key"), "");
-    active = json_string(json_get(metric, "active"), NULL);
-    scale = json_number(json_get(metric, "scale"), 1);
-    if (json_get(metric, "nan")) {
-        out->value = NAN;
-    } else if (json_get(metric, "count")) {
-        out->value = floor(total(second, key) * scale + 1e-6);
-    } else if (seconds < 0.1 - 1e-9) {
+    scale = metric->numbers[0];
+    words = metric->words;
+    out->unit = strcmp(words[4], "-") ? words[4] : "";
+    out->short_name = out->long_name = words[5];
+    if (words[0][0] == 'c') {
+        out->value = floor(total(second, words[1]) * scale + 1e-6);
+    } else if (words[0][0] == 'n' || seconds < 0.1 - 1e-9) {
         out->value = NAN;
     } else {
-        out->value = grown(first, second, key) / seconds * scale;
-        if (active)
-            out->value = share_of_cycles(
-                grown(first, second, active),
-                grown(first, second, json_string(json_get(metric, "clock"), "")), out->value);
+        out->value = grown(first, second, words[1]) / seconds * scale;
+        if (words[2][0] != '-')
+            out->value = share_of_cycles(grown(first, second, words[2]),
+                                         grown(first, second, words[3]), out->value);
     }
     return OK;
 }

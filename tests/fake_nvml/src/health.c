@@ -2,18 +2,10 @@
 /* ECC, row remapping, retired pages, NVLink, fabric and processes. */
 #include "scenario.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* ---------- ECC ---------- */
-
-EXPORT int nvmlDeviceGetEccMode(nvml_device device, unsigned *mode, unsigned *pending)
-{
-    BEGIN(device, 0);
-    code = read_uint(&call, "ecc.enabled", 1, mode);
-    return code ? code : read_uint(&call, "ecc.pending", 1, pending);
-}
 
 EXPORT int nvmlDeviceGetTotalEccErrors(nvml_device device, unsigned error, unsigned counter,
                                        ull *count)
@@ -39,20 +31,18 @@ EXPORT int nvmlDeviceGetMemoryErrorCounter(nvml_device device, unsigned error, u
 
 EXPORT int nvmlDeviceGetSramEccErrorStatus(nvml_device device, struct nvml_sram_status *status)
 {
-    const struct json *sram;
-    ull *counts;
+    const struct value *sram;
 
     BEGIN(device, 0);
     REQUIRE(status);
     if (status->version != VERSION_OF(*status, 1))
         return VERSION_MISMATCH;
-    code = read_json(&call, "sram", &sram);
+    code = read_value(&call, "sram", &sram);
     if (code)
         return code;
-    counts = &status->aggregate_unc_parity;
-    for (size_t i = 0; i < 11; i++)
-        counts[i] = (ull)wave_value(json_at(sram, i), call.t);
-    status->threshold_exceeded = (unsigned)wave_value(json_at(sram, 11), call.t);
+    for (int i = 0; i < 11; i++)
+        (&status->aggregate_unc_parity)[i] = (ull)sram->numbers[i];
+    status->threshold_exceeded = (unsigned)sram->numbers[11];
     return OK;
 }
 
@@ -62,42 +52,25 @@ EXPORT int nvmlDeviceGetRemappedRows(nvml_device device, unsigned *correctable,
                                      unsigned *uncorrectable, unsigned *pending,
                                      unsigned *failure)
 {
-    BEGIN(device, 0);
-    code = read_uint(&call, "remapped_rows.correctable", 1, correctable);
-    if (code == OK)
-        code = read_uint(&call, "remapped_rows.uncorrectable", 1, uncorrectable);
-    if (code == OK)
-        code = read_uint(&call, "remapped_rows.pending", 1, pending);
-    return code ? code : read_uint(&call, "remapped_rows.failure", 1, failure);
-}
-
-EXPORT int nvmlDeviceGetRemappedRows_v2(nvml_device device, unsigned *info)
-{
-    static const char *const PATHS[] = {
-        "remapped_rows.correctable", "remapped_rows.correctable_inactive",
-        "remapped_rows.uncorrectable", "remapped_rows.uncorrectable_inactive",
-        "remapped_rows.pending", "remapped_rows.failure",
-    };
+    unsigned rows[4];
 
     BEGIN(device, 0);
-    REQUIRE(info);
-    for (size_t i = 0; code == OK && i < sizeof PATHS / sizeof *PATHS; i++)
-        code = read_uint(&call, PATHS[i], 1, &info[i]);
-    return code;
+    REQUIRE(correctable && uncorrectable && pending && failure);
+    code = read_uints(&call, "remapped_rows", rows, 4);
+    if (code)
+        return code;
+    *correctable = rows[0];
+    *uncorrectable = rows[1];
+    *pending = rows[2];
+    *failure = rows[3];
+    return OK;
 }
 
 EXPORT int nvmlDeviceGetRowRemapperHistogram(nvml_device device, struct nvml_histogram *histogram)
 {
-    const struct json *banks;
-
     BEGIN(device, 0);
     REQUIRE(histogram);
-    code = read_json(&call, "remapped_rows.histogram", &banks);
-    if (code)
-        return code;
-    for (size_t i = 0; i < 5; i++)
-        (&histogram->max)[i] = (unsigned)json_number(json_at(banks, i), 0);
-    return OK;
+    return read_uints(&call, "remapped_rows.histogram", &histogram->max, 5);
 }
 
 EXPORT int nvmlDeviceGetUnrepairableMemoryFlag_v1(nvml_device device, struct nvml_flag *flag)
@@ -109,128 +82,56 @@ EXPORT int nvmlDeviceGetUnrepairableMemoryFlag_v1(nvml_device device, struct nvm
     return read_uint(&call, "unrepairable_memory", 1, &flag->flag);
 }
 
-static int retired(const struct call *call, unsigned cause, unsigned *count, ull *addresses,
-                   ull *timestamps)
-{
-    const struct json *pages;
-    unsigned room;
-    int code;
-
-    REQUIRE(count && cause < 2);
-    code = read_json(call, cause ? "retired_pages.double_bit" : "retired_pages.single_bit",
-                     &pages);
-    if (code)
-        return code;
-    room = *count;
-    *count = (unsigned)pages->count;
-    if (pages->count == 0)
-        return OK;
-    if (!addresses || room < pages->count)
-        return INSUFFICIENT_SIZE;
-    for (size_t i = 0; i < pages->count; i++) {
-        const struct json *page = pages->items[i];
-
-        addresses[i] = (ull)json_number(page->type == JSON_ARRAY ? json_at(page, 0) : page, 0);
-        if (timestamps)
-            timestamps[i] = (ull)json_number(json_at(page, 1), 0);
-    }
-    return OK;
-}
-
 EXPORT int nvmlDeviceGetRetiredPages(nvml_device device, unsigned cause, unsigned *count,
                                      ull *addresses)
 {
-    BEGIN(device, 0);
-    return retired(&call, cause, count, addresses, NULL);
-}
+    const struct value *pages;
+    unsigned room;
 
-EXPORT int nvmlDeviceGetRetiredPages_v2(nvml_device device, unsigned cause, unsigned *count,
-                                        ull *addresses, ull *timestamps)
-{
     BEGIN(device, 0);
-    return retired(&call, cause, count, addresses, timestamps);
+    REQUIRE(count && cause < 2);
+    code = read_value(&call, cause ? "retired_pages.double_bit" : "retired_pages.single_bit",
+                      &pages);
+    if (code)
+        return code;
+    room = addresses ? *count : 0;
+    *count = (unsigned)pages->count;
+    for (unsigned i = 0; i < room && i < *count; i++)
+        addresses[i] = (ull)pages->numbers[i];
+    return room < *count ? INSUFFICIENT_SIZE : OK;
 }
 
 /* ---------- NVLink and fabric ---------- */
 
-static int check_link(const struct call *call, unsigned link)
-{
-    double links;
-    int code = read_number(call, "nvlink.links", &links);
-
-    if (code)
-        return code;
-    if (links < 1)
-        return NOT_SUPPORTED;
-    return link < links ? OK : INVALID_ARGUMENT;
-}
-
 EXPORT int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned *active)
 {
+    double links;
+
     BEGIN(device, 0);
     REQUIRE(active);
-    code = check_link(&call, link);
-    if (code == OK)
-        *active = !json_holds(entity_get(call.entity, "nvlink.inactive"), link);
-    return code;
-}
-
-EXPORT int nvmlDeviceGetNvLinkVersion(nvml_device device, unsigned link, unsigned *version)
-{
-    BEGIN(device, 0);
-    code = check_link(&call, link);
-    return code ? code : read_uint(&call, "nvlink.version", 1, version);
-}
-
-EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, unsigned *type)
-{
-    BEGIN(device, 0);
-    code = check_link(&call, link);
-    return code ? code : read_uint(&call, "nvlink.remote_type", 1, type);
-}
-
-EXPORT int nvmlDeviceGetNvLinkCapability(nvml_device device, unsigned link, unsigned capability,
-                                         unsigned *yes)
-{
-    BEGIN(device, 0);
-    REQUIRE(yes && link < 36 && capability < 6);
-    *yes = 1; /* true even past the last link, as on hardware */
+    code = read_number(&call, "nvlink.links", &links);
+    if (code || links < 1)
+        return code ? code : NOT_SUPPORTED;
+    REQUIRE(link < links);
+    *active = !holds(entity_get(call.entity, "nvlink.inactive"), link);
     return OK;
-}
-
-EXPORT int nvmlDeviceGetNvLinkErrorCounter(nvml_device device, unsigned link, unsigned counter,
-                                           ull *count)
-{
-    static const char *const PATHS[] = {"nvlink.errors.replay", "nvlink.errors.recovery",
-                                        "nvlink.errors.crc_flit", "nvlink.errors.crc_data"};
-    double value;
-
-    BEGIN(device, 0);
-    REQUIRE(count && counter < 4);
-    code = check_link(&call, link);
-    if (code == OK)
-        code = read_number(&call, PATHS[counter], &value);
-    if (code == OK)
-        *count = link == 0 ? (ull)value : 0; /* link 0 has them all */
-    return code;
 }
 
 static int fabric(const struct call *call, struct nvml_fabric_v3 *known)
 {
-    const struct json *found;
-    int code = read_json(call, "fabric.state", &found);
+    unsigned numbers[5];
+    int code = read_uints(call, "fabric", numbers, 5);
 
     if (code)
         return code;
     memset(known, 0, sizeof *known);
-    hex_bytes(json_string(entity_get(call->entity, "fabric.cluster_uuid"), ""), known->cluster,
+    hex_bytes(entity_text(call->entity, "fabric.cluster_uuid", ""), known->cluster,
               sizeof known->cluster);
-    known->status = (unsigned)entity_number(call->entity, "fabric.status", call->t, 0);
-    known->clique = (unsigned)entity_number(call->entity, "fabric.clique", call->t, 0);
-    known->state = (uint8_t)entity_number(call->entity, "fabric.state", call->t, 0);
-    known->health_mask = (uint32_t)entity_number(call->entity, "fabric.health_mask", call->t, 0);
-    known->health_summary =
-        (uint8_t)entity_number(call->entity, "fabric.health_summary", call->t, 0);
+    known->state = (uint8_t)numbers[0];
+    known->status = numbers[1];
+    known->clique = numbers[2];
+    known->health_mask = numbers[3];
+    known->health_summary = (uint8_t)numbers[4];
     return OK;
 }
 
@@ -272,14 +173,14 @@ EXPORT int nvmlDeviceGetGpuFabricInfo(nvml_device device, struct nvml_fabric_v1 
 static int processes(const struct call *call, const char *key, unsigned *count,
                      struct nvml_process *out)
 {
+    const struct table *table = call->device->self.shared;
     struct call whole = *call; /* a MIG device's processes are in the GPU's list */
-    const struct json *list;
-    unsigned room, found = 0, gi = 0, ci = 0;
+    unsigned room, listed, found = 0, gi = 0, ci = 0;
     int code;
 
     REQUIRE(count);
     whole.entity = &call->device->self;
-    code = read_json(&whole, key, &list);
+    code = read_uint(&whole, key, 1, &listed);
     if (code)
         return code;
     if (call->instance >= 0) {
@@ -287,15 +188,14 @@ static int processes(const struct call *call, const char *key, unsigned *count,
         ci = (unsigned)entity_number(call->entity, "ci", call->t, 0);
     }
     room = out ? *count : 0;
-    for (size_t i = 0; i < list->count; i++) {
-        const struct json *process = list->items[i];
-        const struct json *bytes = json_get(process, "bytes");
+    for (int i = 0; i < (int)listed; i++) {
+        const struct value *bytes = item_get(table, key, i, "bytes");
         struct nvml_process entry = {
-            (unsigned)json_number(json_get(process, "pid"), 0),
-            !bytes || bytes->type == JSON_NULL ? NOT_AVAILABLE_ULL
-                                               : (ull)wave_value(bytes, call->t),
-            (unsigned)json_number(json_get(process, "gi"), NO_INSTANCE),
-            (unsigned)json_number(json_get(process, "ci"), NO_INSTANCE),
+            (unsigned)item_number(table, key, i, "pid", 0),
+            !bytes || bytes->kind == NOTHING ? NOT_AVAILABLE_ULL
+                                             : (ull)wave_value(table, bytes, call->t),
+            (unsigned)item_number(table, key, i, "gi", NO_INSTANCE),
+            (unsigned)item_number(table, key, i, "ci", NO_INSTANCE),
         };
 
         if (call->instance >= 0 && (entry.gi != gi || entry.ci != ci))

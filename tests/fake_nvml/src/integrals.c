@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-int table_index(const struct table *table, const char *key);
-
 static struct entity *entity_at(const struct scenario *scenario, int gpu, int instance)
 {
     struct device *device = gpu < scenario->devices ? scenario->device[gpu] : NULL;
@@ -20,8 +18,7 @@ static struct entity *entity_at(const struct scenario *scenario, int gpu, int in
 static int same_counters(const struct entity *one, const struct entity *other)
 {
     return entity_number(one, "generation", 0, 0) == entity_number(other, "generation", 0, 0)
-        && strcmp(json_string(entity_get(one, "uuid"), ""),
-                  json_string(entity_get(other, "uuid"), "")) == 0;
+        && strcmp(entity_text(one, "uuid", ""), entity_text(other, "uuid", "")) == 0;
 }
 
 /* The integral up to `since`, which an earlier version had. */
@@ -46,14 +43,14 @@ double entity_integral(const struct scenario *scenario, int gpu, int instance, c
         return entity_integral(scenario->previous, gpu, instance, key, at);
     if (!entity)
         return 0;
-    index = table_index(entity->table, key);
+    index = table_index(entity->shared, key);
     if (index < 0)
         return before(scenario, entity, gpu, instance, key);
     if (isnan(entity->base[index]))
         entity->base[index] = before(scenario, entity, gpu, instance, key);
     if (at <= scenario->since)
         return entity->base[index];
-    return entity->base[index] + wave_integral(entity->table->values->items[index],
+    return entity->base[index] + wave_integral(entity->shared, entity->shared->values[index],
                                                since_epoch(scenario, scenario->since),
                                                since_epoch(scenario, at));
 }
@@ -66,7 +63,7 @@ double entity_mean(const struct scenario *scenario, int gpu, int instance, const
     if (from < scenario->origin)
         from = scenario->origin;
     if (until <= from)
-        return entity ? wave_value(entity_get(entity, key), since_epoch(scenario, until)) : 0;
+        return entity ? entity_number(entity, key, since_epoch(scenario, until), 0) : 0;
     return (entity_integral(scenario, gpu, instance, key, until)
             - entity_integral(scenario, gpu, instance, key, from))
         / ((double)(until - from) / 1e9);

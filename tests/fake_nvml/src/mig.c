@@ -83,20 +83,11 @@ INSTANCE(nvmlDeviceGetComputeInstanceId, "ci", 0)
 
 EXPORT int nvmlDeviceGetAttributes_v2(nvml_device device, struct nvml_attributes *attributes)
 {
-    unsigned slices;
-
     BEGIN(device, FOR_MIG_TOO);
     REQUIRE(attributes);
+    memset(attributes, 0, sizeof *attributes);
     if (call.instance < 0)
         return NOT_SUPPORTED;
-    slices = (unsigned)entity_number(call.entity, "slices", call.t, 1);
-    memset(attributes, 0, sizeof *attributes);
-    attributes->sm_count = (unsigned)entity_number(call.entity, "sm_count", call.t, 16);
-    attributes->copy_engines = slices;
-    attributes->decoders = (unsigned)entity_number(call.entity, "decoders", call.t, 1);
-    attributes->gi_slices = slices;
-    attributes->ci_slices =
-        (unsigned)entity_number(call.entity, "compute_slices", call.t, slices);
     attributes->memory_mb = (ull)llround(entity_number(call.entity, "memory_mb", call.t, 9728));
-    return OK;
+    return read_uints(&call, "attributes", &attributes->sm_count, 8);
 }

@@ -48,18 +48,12 @@ struct nvml_pci_info {
     char bus_id[32];
 };
 
-struct nvml_pci_info_ext {
-    unsigned version, domain, bus, device, pci_device_id, pci_subsystem_id, base_class, sub_class;
-    char bus_id[32];
-};
-
 struct nvml_memory { ull total, free, used; };
 struct nvml_memory_v2 { unsigned version; ull total, reserved, free, used; };
 struct nvml_bar1 { ull total, free, used; };
 struct nvml_utilization { unsigned gpu, memory; };
 struct nvml_temperature { unsigned version, sensor; int temperature; };
 struct nvml_margin { unsigned version; int margin; };
-struct nvml_violation { ull reference_time, violation_time; };
 struct nvml_sample { ull timestamp; union nvml_value value; };
 
 struct nvml_process { unsigned pid; ull bytes; unsigned gi, ci; };
@@ -113,7 +107,6 @@ struct nvml_attributes {
 };
 
 struct nvml_event { nvml_device device; ull type, data; unsigned gi, ci; };
-struct nvml_event_v1 { nvml_device device; ull type, data; };
 
 struct nvml_gpm_metric {
     unsigned id, code;

@@ -15,29 +15,35 @@
     }
 
 VALUE(nvmlDeviceGetMinorNumber, "minor", 1)
-VALUE(nvmlDeviceGetModuleId, "module_id", 1)
-VALUE(nvmlDeviceGetBrand, "brand", 1)
 VALUE(nvmlDeviceGetArchitecture, "architecture", 1)
 VALUE(nvmlDeviceGetNumGpuCores, "cores", 1)
 VALUE(nvmlDeviceGetMemoryBusWidth, "bus_width", 1)
 VALUE(nvmlDeviceGetPersistenceMode, "modes.persistence", 1)
 VALUE(nvmlDeviceGetComputeMode, "modes.compute", 1)
 VALUE(nvmlDeviceGetVirtualizationMode, "modes.virtualization", 1)
-VALUE(nvmlDeviceGetAccountingMode, "modes.accounting", 1)
 VALUE(nvmlDeviceGetDisplayActive, "modes.display_active", 1)
 VALUE(nvmlDeviceGetDisplayMode, "modes.display_mode", 1)
 VALUE(nvmlDeviceGetPerformanceState, "performance_state", 1)
-VALUE(nvmlDeviceGetPowerState, "performance_state", 1)
 VALUE(nvmlDeviceGetEnforcedPowerLimit, "power_limits.enforced", 1e3)
 VALUE(nvmlDeviceGetPowerManagementLimit, "power_limits.management", 1e3)
 VALUE(nvmlDeviceGetPowerManagementDefaultLimit, "power_limits.default", 1e3)
 VALUE(nvmlDeviceGetCurrPcieLinkGeneration, "pcie.generation", 1)
 VALUE(nvmlDeviceGetMaxPcieLinkGeneration, "pcie.max_generation", 1)
-VALUE(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie.device_max_generation", 1)
 VALUE(nvmlDeviceGetCurrPcieLinkWidth, "pcie.width", 1)
 VALUE(nvmlDeviceGetMaxPcieLinkWidth, "pcie.max_width", 1)
 VALUE(nvmlDeviceGetPcieReplayCounter, "pcie.replays", 1)
 VALUE(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pages.pending", 1)
+
+#define PAIR(function, key, other, scale)                                           \
+    EXPORT int function(nvml_device device, unsigned *one, unsigned *two)           \
+    {                                                                               \
+        BEGIN(device, 0);                                                           \
+        code = read_uint(&call, key, scale, one);                                   \
+        return code ? code : read_uint(&call, other, scale, two);                   \
+    }
+
+PAIR(nvmlDeviceGetPowerManagementLimitConstraints, "power_limits.min", "power_limits.max", 1e3)
+PAIR(nvmlDeviceGetEccMode, "ecc.enabled", "ecc.pending", 1)
 
 #define MASK(function, key)                              \
     EXPORT int function(nvml_device device, ull *mask)   \
@@ -48,8 +54,6 @@ VALUE(nvmlDeviceGetRetiredPagesPendingStatus, "retired_pages.pending", 1)
 
 MASK(nvmlDeviceGetCurrentClocksEventReasons, "clock_event_reasons")
 MASK(nvmlDeviceGetCurrentClocksThrottleReasons, "clock_event_reasons")
-MASK(nvmlDeviceGetSupportedClocksEventReasons, "supported_clock_event_reasons")
-MASK(nvmlDeviceGetSupportedClocksThrottleReasons, "supported_clock_event_reasons")
 MASK(nvmlDeviceGetSupportedEventTypes, "event_types")
 
 /* A reading of which NVML numbers the kinds. */
@@ -210,40 +214,6 @@ EXPORT int nvmlDeviceGetTotalEnergyConsumption(nvml_device device, ull *millijou
     return code;
 }
 
-EXPORT int nvmlDeviceGetPowerManagementLimitConstraints(nvml_device device, unsigned *low,
-                                                        unsigned *high)
-{
-    BEGIN(device, 0);
-    code = read_uint(&call, "power_limits.min", 1e3, low);
-    return code ? code : read_uint(&call, "power_limits.max", 1e3, high);
-}
-
-EXPORT int nvmlDeviceGetPowerManagementMode(nvml_device device, unsigned *mode)
-{
-    BEGIN(device, 0);
-    REQUIRE(mode);
-    *mode = 1;
-    return OK;
-}
-
-EXPORT int nvmlDeviceGetViolationStatus(nvml_device device, unsigned policy,
-                                        struct nvml_violation *status)
-{
-    char key[24];
-    double now;
-
-    BEGIN(device, 0);
-    REQUIRE(status && policy < 12 && (policy < 6 || policy > 9));
-    snprintf(key, sizeof key, "throttle.%u", policy);
-    code = read_number(&call, key, &now);
-    if (code)
-        return code;
-    status->reference_time = (ull)(call.now / 1000);
-    status->violation_time =
-        (ull)(1e9 * entity_integral(call.scenario, call.gpu, -1, key, call.now));
-    return OK;
-}
-
 /* ---------- temperature and fans ---------- */
 
 EXPORT int nvmlDeviceGetTemperature(nvml_device device, unsigned sensor, unsigned *celsius)
@@ -253,33 +223,33 @@ EXPORT int nvmlDeviceGetTemperature(nvml_device device, unsigned sensor, unsigne
     return read_uint(&call, "temperature.gpu", 1, celsius);
 }
 
+static int celsius(const struct call *call, const char *key, int *celsius)
+{
+    double value;
+    int code = read_number(call, key, &value);
+
+    if (code == OK)
+        *celsius = (int)lround(value);
+    return code;
+}
+
 EXPORT int nvmlDeviceGetTemperatureV(nvml_device device, struct nvml_temperature *temperature)
 {
-    double celsius;
-
     BEGIN(device, 0);
     REQUIRE(temperature);
     if (temperature->version != VERSION_OF(*temperature, 1))
         return VERSION_MISMATCH;
     REQUIRE(temperature->sensor == 0);
-    code = read_number(&call, "temperature.gpu", &celsius);
-    if (code == OK)
-        temperature->temperature = (int)lround(celsius);
-    return code;
+    return celsius(&call, "temperature.gpu", &temperature->temperature);
 }
 
 EXPORT int nvmlDeviceGetMarginTemperature(nvml_device device, struct nvml_margin *margin)
 {
-    double celsius;
-
     BEGIN(device, 0);
     REQUIRE(margin);
     if (margin->version != VERSION_OF(*margin, 1))
         return VERSION_MISMATCH;
-    code = read_number(&call, "temperature.margin", &celsius);
-    if (code == OK)
-        margin->margin = (int)lround(celsius);
-    return code;
+    return celsius(&call, "temperature.margin", &margin->margin);
 }
 
 EXPORT int nvmlDeviceGetTemperatureThreshold(nvml_device device, unsigned threshold,
@@ -289,30 +259,16 @@ EXPORT int nvmlDeviceGetTemperatureThreshold(nvml_device device, unsigned thresh
     return numbered(&call, "temperature.thresholds", threshold, celsius);
 }
 
-EXPORT int nvmlDeviceGetNumFans(nvml_device device, unsigned *count)
-{
-    const struct json *fans;
-
-    BEGIN(device, 0);
-    REQUIRE(count);
-    code = read_json(&call, "fans", &fans);
-    if (code == OK)
-        *count = (unsigned)fans->count;
-    return code;
-}
+VALUE(nvmlDeviceGetNumFans, "fans", 1)
 
 static int fan_speed(const struct call *call, unsigned fan, unsigned *percent)
 {
-    const struct json *fans;
-    int code = read_json(call, "fans", &fans);
+    unsigned count;
+    int code = read_uint(call, "fans", 1, &count);
 
-    if (code)
-        return code;
-    if (fan >= fans->count)
-        return fans->count ? INVALID_ARGUMENT : NOT_SUPPORTED;
-    REQUIRE(percent);
-    *percent = rounded(wave_value(fans->items[fan], call->t));
-    return OK;
+    if (code == OK && fan >= count)
+        return count ? INVALID_ARGUMENT : NOT_SUPPORTED;
+    return code ? code : numbered(call, "fans", fan, percent);
 }
 
 EXPORT int nvmlDeviceGetFanSpeed_v2(nvml_device device, unsigned fan, unsigned *percent)
@@ -329,19 +285,16 @@ EXPORT int nvmlDeviceGetFanSpeed(nvml_device device, unsigned *percent)
 
 /* ---------- clocks ---------- */
 
-EXPORT int nvmlDeviceGetClockInfo(nvml_device device, unsigned type, unsigned *mhz)
-{
-    BEGIN(device, 0);
-    REQUIRE(type < 4);
-    return numbered(&call, "clocks", type, mhz);
-}
+#define CLOCKS(function, group)                                                     \
+    EXPORT int function(nvml_device device, unsigned type, unsigned *mhz)           \
+    {                                                                               \
+        BEGIN(device, 0);                                                           \
+        REQUIRE(type < 4);                                                          \
+        return numbered(&call, group, type, mhz);                                   \
+    }
 
-EXPORT int nvmlDeviceGetMaxClockInfo(nvml_device device, unsigned type, unsigned *mhz)
-{
-    BEGIN(device, 0);
-    REQUIRE(type < 4);
-    return numbered(&call, "max_clocks", type, mhz);
-}
+CLOCKS(nvmlDeviceGetClockInfo, "clocks")
+CLOCKS(nvmlDeviceGetMaxClockInfo, "max_clocks")
 
 EXPORT int nvmlDeviceGetMaxCustomerBoostClock(nvml_device device, unsigned type, unsigned *mhz)
 {
@@ -349,13 +302,6 @@ EXPORT int nvmlDeviceGetMaxCustomerBoostClock(nvml_device device, unsigned type,
     REQUIRE(type < 4);
     return type ? numbered(&call, "max_clocks", type, mhz)
                 : read_uint(&call, "max_clocks.boost", 1, mhz);
-}
-
-EXPORT int nvmlDeviceGetClock(nvml_device device, unsigned type, unsigned id, unsigned *mhz)
-{
-    BEGIN(device, 0);
-    REQUIRE(type < 4 && id < 4);
-    return numbered(&call, id ? "max_clocks" : "clocks", type, mhz);
 }
 
 /* ---------- PCIe ---------- */

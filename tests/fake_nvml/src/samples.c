@@ -14,28 +14,18 @@ static const struct {
     {"jpeg_utilization", 1}, {"ofa_utilization", 1},
 };
 
-static int raw_samples(const struct call *call, const struct json *list, ull seen, unsigned room,
-                       struct nvml_sample *out, unsigned *found)
+static void put_sample(struct nvml_sample *out, ull at, double value)
 {
-    for (size_t i = 0; i < list->count && *found < room; i++) {
-        double at = json_number(json_at(list->items[i], 0), 0);
-        double value = json_number(json_at(list->items[i], 1), 0);
-
-        if (at > call->t || stamp_us(call->scenario, at) <= seen)
-            continue;
-        out[*found].timestamp = stamp_us(call->scenario, at);
-        out[*found].value.ull_ = 0;
-        out[*found].value.ui = (unsigned)value;
-        ++*found;
-    }
-    return *found ? OK : NOT_FOUND;
+    out->timestamp = at;
+    out->value.ull_ = 0;
+    out->value.ui = rounded(value);
 }
 
 EXPORT int nvmlDeviceGetSamples(nvml_device device, unsigned type, ull seen,
                                 unsigned *value_type, unsigned *count, struct nvml_sample *out)
 {
-    char path[32];
-    const struct json *raw;
+    char key[MAX_KEY];
+    const struct value *raw; /* time, value, time, value ... */
     double period, depth, last, first, now;
     unsigned room, found = 0;
 
@@ -43,17 +33,17 @@ EXPORT int nvmlDeviceGetSamples(nvml_device device, unsigned type, ull seen,
     REQUIRE(value_type && count && type < 10);
     period = entity_number(call.entity, "samples.period", call.t, 1.0 / 6);
     if (!entity_number(call.entity, "samples.enabled", call.t, 0)
-        || !json_holds(entity_get(call.entity, "samples.types"), type))
+        || !holds(entity_get(call.entity, "samples.types"), type))
         return NOT_SUPPORTED;
     code = read_number(&call, TYPES[type].key, &now);
     if (code)
         return code;
     *value_type = T_UINT;
-    snprintf(path, sizeof path, "raw_samples.%u", type);
-    raw = entity_get(call.entity, path);
-    if (raw && raw->type != JSON_ARRAY)
+    snprintf(key, sizeof key, "raw_samples.%u", type);
+    raw = entity_get(call.entity, key);
+    if (raw && raw->kind != NUMBERS)
         raw = NULL;
-    depth = raw ? (double)raw->count : entity_number(call.entity, "samples.depth", call.t, 100);
+    depth = raw ? raw->count / 2.0 : entity_number(call.entity, "samples.depth", call.t, 100);
     if (!out) {
         /* The sizing call answers what the buffer can hold, whatever is new in it. */
         *count = (unsigned)depth;
@@ -61,14 +51,15 @@ EXPORT int nvmlDeviceGetSamples(nvml_device device, unsigned type, ull seen,
     }
     room = *count;
     REQUIRE(room);
-    if (raw) {
-        code = raw_samples(&call, raw, seen, room, out, &found);
-        *count = found;
-        return code;
+    for (int i = 0; raw && i < raw->count / 2 && found < room; i++) {
+        ull at = stamp_us(call.scenario, raw->numbers[2 * i]);
+
+        if (raw->numbers[2 * i] <= call.t && at > seen)
+            put_sample(&out[found++], at, raw->numbers[2 * i + 1]);
     }
     last = floor(call.t / period + 1e-9);
     first = fmax(1, last - depth + 1);
-    for (double k = first; k <= last && found < room; k++) {
+    for (double k = first; !raw && k <= last && found < room; k++) {
         ull at = stamp_us(call.scenario, k * period);
         double mean;
 
@@ -77,10 +68,7 @@ EXPORT int nvmlDeviceGetSamples(nvml_device device, unsigned type, ull seen,
         mean = entity_mean(call.scenario, call.gpu, -1, TYPES[type].key,
                            at_seconds(call.scenario, (k - 1) * period),
                            at_seconds(call.scenario, k * period));
-        out[found].timestamp = at;
-        out[found].value.ull_ = 0;
-        out[found].value.ui = rounded(mean * TYPES[type].scale);
-        found++;
+        put_sample(&out[found++], at, mean * TYPES[type].scale);
     }
     *count = found;
     return found ? OK : NOT_FOUND;
@@ -112,45 +100,45 @@ struct nvml_processes_use_v1 {
 
 static const char *const KINDS[] = {"processes.compute", "processes.graphics", "processes.mps"};
 
-static unsigned scripted(const struct call *call, const struct json *list, ull seen,
-                         struct use *out)
+static unsigned scripted(const struct call *call, int count, ull seen, struct use *out)
 {
+    const struct table *table = call->entity->shared;
     unsigned found = 0;
 
-    for (size_t i = 0; i < list->count && found < MOST; i++) {
-        const struct json *entry = list->items[i];
-        double at = json_number(json_get(entry, "at"), 0);
+    for (int i = 0; i < count && found < MOST; i++) {
+        double at = item_number(table, "process_samples", i, "at", 0);
 
         if (at <= call->t && stamp_us(call->scenario, at) > seen)
-            out[found++] = (struct use){stamp_us(call->scenario, at),
-                                        (unsigned)json_number(json_get(entry, "pid"), 0),
-                                        (unsigned)json_number(json_get(entry, "sm"), 0)};
+            out[found++] = (struct use){
+                stamp_us(call->scenario, at),
+                (unsigned)item_number(table, "process_samples", i, "pid", 0),
+                (unsigned)item_number(table, "process_samples", i, "sm", 0),
+            };
     }
     return found;
 }
 
 static unsigned averaged(const struct call *call, ull seen, struct use *out)
 {
+    const struct table *table = call->device->self.shared;
     double period = entity_number(call->entity, "sample_period", call->t, 1.0 / 6);
     double until = floor(call->t / period + 1e-9) * period;
-    double from = fmax(until - DEPTH * period, ((double)seen - stamp_us(call->scenario, 0)) / 1e6);
+    double from = fmax(until - DEPTH * period,
+                       ((double)seen - stamp_us(call->scenario, 0)) / 1e6);
     unsigned found = 0;
 
     if (until - from < 1e-6)
         return 0;
-    for (size_t kind = 0; kind < COUNT_OF(KINDS); kind++) {
-        const struct json *list = entity_get(&call->device->self, KINDS[kind]);
+    for (int kind = 0; kind < COUNT_OF(KINDS); kind++) {
+        int count = (int)table_number(table, KINDS[kind], 0);
 
-        if (!list || list->type != JSON_ARRAY)
-            continue;
-        for (size_t i = 0; i < list->count && found < MOST; i++) {
-            const struct json *wave = json_get(list->items[i], "sm");
-            unsigned mean = wave ? rounded(wave_integral(wave, from, until) / (until - from)) : 0;
+        for (int i = 0; i < count && found < MOST; i++) {
+            const struct value *wave = item_get(table, KINDS[kind], i, "sm");
+            unsigned mean = rounded(wave_integral(table, wave, from, until) / (until - from));
 
             if (mean)
                 out[found++] = (struct use){stamp_us(call->scenario, until),
-                                            (unsigned)json_number(json_get(list->items[i], "pid"),
-                                                                  0),
+                                            (unsigned)item_number(table, KINDS[kind], i, "pid", 0),
                                             mean};
         }
     }
@@ -159,11 +147,11 @@ static unsigned averaged(const struct call *call, ull seen, struct use *out)
 
 static int uses(const struct call *call, ull seen, struct use *out, unsigned *found)
 {
-    const struct json *list = entity_get(call->entity, "process_samples");
+    const struct value *list = entity_get(call->entity, "process_samples");
 
-    if (list && list->type != JSON_ARRAY)
-        return read_json(call, "process_samples", &list);
-    *found = list ? scripted(call, list, seen, out) : averaged(call, seen, out);
+    if (list && list->kind != NUMBERS)
+        return read_value(call, "process_samples", &list);
+    *found = list ? scripted(call, (int)list->numbers[0], seen, out) : averaged(call, seen, out);
     return *found ? OK : NOT_FOUND;
 }
 

@@ -52,12 +52,10 @@ static int clock_file(const char *path, ns_t *now)
     return 1;
 }
 
-static const char *clock_path(const struct json *root)
+static const char *clock_path(const struct table *top)
 {
-    const char *path = json_string(json_get(root, "clock"), NULL);
+    const char *path = table_text(top, "clock", getenv("FAKE_NVML_CLOCK"));
 
-    if (!path)
-        path = getenv("FAKE_NVML_CLOCK");
     return path && *path ? strdup(path) : NULL;
 }
 
@@ -122,110 +120,58 @@ static char *read_file(const char *path)
     return text;
 }
 
-static unsigned hash_of(const char *key)
+static void entity_init(struct entity *entity, const struct table *tables, double own)
 {
-    unsigned hash = 2166136261u;
-
-    for (; *key; key++)
-        hash = (hash ^ (unsigned char)*key) * 16777619u;
-    return hash;
-}
-
-static void *allocated(size_t size)
-{
-    void *memory = calloc(1, size ? size : 1);
-
-    if (!memory)
-        abort();
-    return memory;
-}
-
-static void table_init(struct table *table, const struct json *values)
-{
-    table->values = values;
-    table->mask = 63;
-    while (table->mask < 2 * values->count)
-        table->mask = table->mask * 2 + 1;
-    table->slots = allocated((table->mask + 1) * sizeof *table->slots);
-    memset(table->slots, -1, (table->mask + 1) * sizeof *table->slots);
-    for (size_t i = 0; i < values->count; i++) {
-        unsigned slot = hash_of(values->keys[i]) & table->mask;
-
-        while (table->slots[slot] >= 0)
-            slot = (slot + 1) & table->mask;
-        table->slots[slot] = (int)i;
-    }
-}
-
-int table_index(const struct table *table, const char *key)
-{
-    unsigned slot = hash_of(key) & table->mask;
-
-    for (; table->slots[slot] >= 0; slot = (slot + 1) & table->mask)
-        if (strcmp(table->values->keys[table->slots[slot]], key) == 0)
-            return table->slots[slot];
-    return -1;
-}
-
-static void entity_init(struct entity *entity, const struct json *own, const struct table *tables)
-{
-    size_t count;
-
-    entity->own = own;
-    entity->table = &tables[(int)json_number(json_get(own, "table"), 0)];
-    count = entity->table->values->count;
-    entity->base = allocated(count * sizeof *entity->base);
-    for (size_t i = 0; i < count; i++)
+    entity->own = &tables[(int)own];
+    entity->shared = &tables[(int)table_number(entity->own, "shared", 0)];
+    entity->base = allocated((size_t)entity->shared->count * sizeof *entity->base);
+    for (int i = 0; i < entity->shared->count; i++)
         entity->base[i] = NAN;
 }
 
-static struct device *new_device(const struct json *own, const struct table *tables)
+static struct device *new_device(const struct table *tables, double own)
 {
     struct device *device = allocated(sizeof *device);
-    const struct json *instances = json_get(own, "instances"), *instance;
+    const struct value *instances;
 
-    entity_init(&device->self, own, tables);
-    while (device->instances < MAX_INSTANCES
-           && (instance = json_at(instances, (size_t)device->instances)))
-        entity_init(&device->instance[device->instances++], instance, tables);
+    entity_init(&device->self, tables, own);
+    instances = table_get(device->self.own, "instances");
+    for (int i = 0; instances && i < instances->count && i < MAX_INSTANCES; i++)
+        entity_init(&device->instance[device->instances++], tables, instances->numbers[i]);
     return device;
 }
 
-static struct scenario *build(const struct json *root, struct scenario *previous)
+/* Make a version of the tables; the first is that of the scenario itself. */
+static struct scenario *build(const struct table *tables, struct scenario *previous)
 {
     struct scenario *scenario = allocated(sizeof *scenario);
-    const struct json *devices = json_get(root, "devices"), *order = json_get(root, "order");
-    const struct json *texts = json_get(root, "tables"), *since = json_get(root, "since");
-    struct table *tables = allocated(texts->count * sizeof *tables);
+    const struct table *top = scenario->top = tables;
+    const struct value *devices = table_get(top, "devices"), *order = table_get(top, "order");
 
-    scenario->root = root;
-    scenario->clock_path = clock_path(root);
-    scenario->epoch = (ns_t)llround(json_number(json_get(root, "epoch"), 0) * 1e9);
+    scenario->clock_path = clock_path(top);
+    scenario->epoch = (ns_t)llround(table_number(top, "epoch", 0) * 1e9);
     scenario->origin = scenario->since = scenario->epoch;
     if (previous) {
         scenario->origin = previous->origin;
         scenario->previous = previous;
-        scenario->since = since ? (ns_t)llround(json_number(since, 0) * 1e9) : driver_now(scenario);
+        scenario->since = table_get(top, "since")
+            ? (ns_t)llround(table_number(top, "since", 0) * 1e9)
+            : driver_now(scenario);
         /* Time must not run backwards along the chain. */
         if (scenario->since < previous->since)
             scenario->since = previous->since;
     }
-    for (size_t i = 0; i < texts->count; i++)
-        table_init(&tables[i], texts->items[i]);
-    scenario->devices = devices->count > MAX_DEVICES ? MAX_DEVICES : (int)devices->count;
-    for (int i = 0; i < scenario->devices; i++)
-        scenario->device[i] = new_device(devices->items[i], tables);
-    scenario->listed = order->count > MAX_DEVICES ? MAX_DEVICES : (int)order->count;
-    for (int i = 0; i < scenario->listed; i++)
-        scenario->order[i] = (int)json_number(order->items[i], i);
+    for (int i = 0; devices && i < devices->count && i < MAX_DEVICES; i++)
+        scenario->device[scenario->devices++] = new_device(tables, devices->numbers[i]);
+    for (int i = 0; order && i < order->count && i < MAX_DEVICES; i++)
+        scenario->order[scenario->listed++] = (int)order->numbers[i];
     return scenario;
 }
 
 static int load(const char *path)
 {
     struct stat st;
-    const struct json *root;
-    size_t where = 0;
+    struct table *tables;
     char *text;
 
     if (stat(path, &st) != 0) {
@@ -237,17 +183,15 @@ static int load(const char *path)
         && st.st_mtim.tv_nsec == seen_mtime.tv_nsec && st.st_ino == seen_inode
         && st.st_size == seen_size)
         return OK;
-    text = read_file(path);
-    root = text ? json_parse(text, &where) : NULL;
-    free(text);
+    text = read_file(path); /* kept: the tables point into it */
     seen_mtime = st.st_mtim;
     seen_inode = st.st_ino;
     seen_size = st.st_size;
-    if (!root || root->type != JSON_OBJECT) {
-        fprintf(stderr, "fake NVML: %s is not a JSON object (byte %zu)\n", path, where);
+    if (!text || !tables_parse(text, &tables)) {
+        fprintf(stderr, "fake NVML: %s has no tables\n", path);
         return current ? OK : UNKNOWN;
     }
-    __atomic_store_n(&current, build(root, current), __ATOMIC_RELEASE);
+    __atomic_store_n(&current, build(tables, current), __ATOMIC_RELEASE);
     return OK;
 }
 
@@ -255,6 +199,7 @@ int scenario_refresh(int force)
 {
     ns_t now = monotonic();
     const struct scenario *scenario = scenario_now();
+    struct table *nothing;
     const char *path;
     int code = OK;
 
@@ -272,10 +217,9 @@ int scenario_refresh(int force)
     }
     if (path && *path)
         code = load(path);
-    else if (!current) /* no GPUs, for threads that outlive their test */
-        __atomic_store_n(&current, build(json_parse("{\"devices\":[],\"order\":[],\"tables\":[],"
-                                                    "\"events\":[]}", NULL), NULL),
-                         __ATOMIC_RELEASE);
+    else if (!current && tables_parse(strdup("table"), &nothing))
+        /* No GPUs, for threads that outlive their test. */
+        __atomic_store_n(&current, build(nothing, NULL), __ATOMIC_RELEASE);
     pthread_mutex_unlock(&reload_lock);
     return code;
 }
@@ -297,44 +241,58 @@ const struct scenario *scenario_at(ns_t *now)
 
 /* ---------- lookup ---------- */
 
-const struct json *entity_get(const struct entity *entity, const char *key)
+const struct value *entity_get(const struct entity *entity, const char *key)
 {
-    const struct json *found = json_get(entity->own, key);
-    int index = found ? -1 : table_index(entity->table, key);
+    const struct value *found = table_get(entity->own, key);
 
-    return index < 0 ? found : entity->table->values->items[index];
+    return found ? found : table_get(entity->shared, key);
 }
 
 double entity_number(const struct entity *entity, const char *key, double t, double fallback)
 {
-    const struct json *value = entity_get(entity, key);
+    const struct value *found = entity_get(entity, key);
 
-    if (!value || value->type == JSON_NULL || json_get(value, "error"))
+    if (!found || found->kind == NOTHING || found->kind == ERROR)
         return fallback;
-    return wave_value(value, t);
+    return wave_value(entity->shared, found, t);
 }
 
-int read_json(const struct call *call, const char *key, const struct json **value)
+const char *entity_text(const struct entity *entity, const char *key, const char *fallback)
 {
-    const struct json *found = entity_get(call->entity, key);
-    const struct json *error;
+    const struct value *found = entity_get(entity, key);
 
-    if (!found || found->type == JSON_NULL)
+    return found && found->kind == TEXT ? found->words[0] : fallback;
+}
+
+int read_value(const struct call *call, const char *key, const struct value **value)
+{
+    const struct value *found = entity_get(call->entity, key);
+
+    if (!found || found->kind == NOTHING)
         return NOT_SUPPORTED;
-    error = json_get(found, "error");
-    if (error)
-        return (int)json_number(error, UNKNOWN);
+    if (found->kind == ERROR)
+        return (int)found->numbers[0];
     *value = found;
     return OK;
 }
 
 int read_number(const struct call *call, const char *key, double *value)
 {
-    const struct json *found;
-    int code = read_json(call, key, &found);
+    const struct value *found = NULL;
+    int code = read_value(call, key, &found);
 
     if (code == OK)
-        *value = wave_value(found, call->t);
+        *value = wave_value(call->entity->shared, found, call->t);
+    return code;
+}
+
+int read_uints(const struct call *call, const char *key, unsigned *values, int count)
+{
+    const struct value *found = NULL;
+    int code = read_value(call, key, &found);
+
+    for (int i = 0; code == OK && i < count; i++)
+        values[i] = i < found->count ? rounded(found->numbers[i]) : 0;
     return code;
 }
 
@@ -367,7 +325,7 @@ int read_ull(const struct call *call, const char *key, ull *value)
     return code;
 }
 
-size_t hex_bytes(const char *hex, unsigned char *out, size_t room)
+void hex_bytes(const char *hex, unsigned char *out, size_t room)
 {
     size_t count = 0;
     unsigned byte;
@@ -382,7 +340,6 @@ size_t hex_bytes(const char *hex, unsigned char *out, size_t room)
         out[count++] = (unsigned char)byte;
         hex += 2;
     }
-    return count;
 }
 
 int copy_text(const char *text, char *buffer, unsigned length)
@@ -396,10 +353,10 @@ int copy_text(const char *text, char *buffer, unsigned length)
 
 int read_text(const struct call *call, const char *key, char *buffer, unsigned length)
 {
-    const struct json *found;
-    int code = read_json(call, key, &found);
+    const struct value *found = NULL;
+    int code = read_value(call, key, &found);
 
-    return code ? code : copy_text(json_string(found, ""), buffer, length);
+    return code ? code : copy_text(found->words[0], buffer, length);
 }
 
 /* ---------- handles ---------- */

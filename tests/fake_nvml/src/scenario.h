@@ -3,26 +3,45 @@
 #ifndef FAKE_NVML_SCENARIO_H
 #define FAKE_NVML_SCENARIO_H
 
-#include "json.h"
 #include "nvml_abi.h"
+
+#include <stddef.h>
 
 #define MAX_DEVICES 64
 #define MAX_INSTANCES 16 /* MIG devices of one GPU */
+#define MAX_KEY 64
+#define COUNT_OF(array) ((int)(sizeof(array) / sizeof *(array)))
 
 typedef long long ns_t;
 
-/* Answers by key, written by tables.py. */
+/* One answer; tables.py says how each kind is written. */
+enum kind {
+    NOTHING = '-', ERROR = 'e', NUMBERS = 'n', TEXT = 's', SQUARE = 'q', SINE = 'i', STEPS = 't',
+    PRODUCT = 'p', SUM = '+', FIELD = 'f', METRIC = 'm',
+};
+
+struct value {
+    enum kind kind;
+    int count; /* of numbers, or of the words of a product or sum */
+    double *numbers;
+    char **words;
+    const struct value *of;
+};
+
+/* Answers by key. Tables are never freed: calls in other threads may still be reading them. */
 struct table {
-    const struct json *values;
-    int *slots; /* a hash of the keys: indices into `values`, -1 where free */
+    int count, room;
+    char **keys;
+    const struct value **values;
+    int *slots; /* a hash of the keys: indices, -1 where free */
     unsigned mask;
 };
 
 /* A GPU or a MIG device. */
 struct entity {
-    const struct json *own; /* what differs from GPU to GPU; goes before the table */
-    const struct table *table;
-    double *base; /* by index into the table: the integral up to `since`, NAN until asked for */
+    const struct table *own; /* what differs from GPU to GPU; goes before what they share */
+    const struct table *shared;
+    double *base; /* by index into `shared`: the integral up to `since`, NAN until asked for */
 };
 
 struct device {
@@ -32,7 +51,7 @@ struct device {
 };
 
 struct scenario {
-    const struct json *root;
+    const struct table *top;
     const char *clock_path; /* NULL: the real clock */
     ns_t epoch;
     ns_t origin; /* the epoch of the first version */
@@ -64,15 +83,13 @@ enum call_flags {
 extern int init_count;
 
 /* Count the call, apply faults, find the device. Non-zero: the code to return at once. */
-int call_begin(struct call *call, const char *function, int *slot, const void *handle,
-               unsigned flags);
+int call_begin(struct call *call, const char *function, const void *handle, unsigned flags);
 
-#define BEGIN(handle, flags)                                                       \
-    static int stats_slot_ = -1;                                                   \
-    struct call call;                                                              \
-    int code = call_begin(&call, __func__, &stats_slot_, (handle), (flags));       \
-                                                                                   \
-    if (code)                                                                      \
+#define BEGIN(handle, flags)                                         \
+    struct call call;                                                \
+    int code = call_begin(&call, __func__, (handle), (flags));       \
+                                                                     \
+    if (code)                                                        \
         return code
 
 #define REQUIRE(condition)           \
@@ -80,8 +97,6 @@ int call_begin(struct call *call, const char *function, int *slot, const void *h
         if (!(condition))            \
             return INVALID_ARGUMENT; \
     } while (0)
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* Load or re-read the scenario; `force` skips the few-millisecond pause between checks. */
 int scenario_refresh(int force);
@@ -94,9 +109,25 @@ ns_t at_seconds(const struct scenario *scenario, double t);
 ull stamp_us(const struct scenario *scenario, double t);
 ns_t monotonic(void);
 void sleep_us(double us);
+void *allocated(size_t size);
 
-const struct json *entity_get(const struct entity *entity, const char *key);
+/* Split the text of a scenario into tables; gives how many. */
+int tables_parse(char *text, struct table **tables);
+unsigned hash_of(const char *key);
+int table_index(const struct table *table, const char *key);
+const struct value *table_get(const struct table *table, const char *key);
+double table_number(const struct table *table, const char *key, double fallback);
+const char *table_text(const struct table *table, const char *key, const char *fallback);
+/* A member of an item of a list: the number at "list.i.member". */
+double item_number(const struct table *table, const char *list, int i, const char *member,
+                   double fallback);
+const struct value *item_get(const struct table *table, const char *list, int i,
+                             const char *member);
+int holds(const struct value *numbers, double number);
+
+const struct value *entity_get(const struct entity *entity, const char *key);
 double entity_number(const struct entity *entity, const char *key, double t, double fallback);
+const char *entity_text(const struct entity *entity, const char *key, const char *fallback);
 /* The integral of a reading from the epoch to `at`, across changes of the scenario. */
 double entity_integral(const struct scenario *scenario, int gpu, int instance, const char *key,
                        ns_t at);
@@ -104,17 +135,18 @@ double entity_integral(const struct scenario *scenario, int gpu, int instance, c
 double entity_mean(const struct scenario *scenario, int gpu, int instance, const char *key,
                    ns_t from, ns_t until);
 
-/* A reading as NVML sees it: absent or null is NOT_SUPPORTED, {"error": n} is that code. */
-int read_json(const struct call *call, const char *key, const struct json **value);
+/* A reading as NVML sees it: absent or null is NOT_SUPPORTED, an error is its code. */
+int read_value(const struct call *call, const char *key, const struct value **value);
 int read_number(const struct call *call, const char *key, double *value);
 int read_uint(const struct call *call, const char *key, double scale, unsigned *value);
+int read_uints(const struct call *call, const char *key, unsigned *values, int count);
 int read_ull(const struct call *call, const char *key, ull *value);
 int read_text(const struct call *call, const char *key, char *buffer, unsigned length);
 int copy_text(const char *text, char *buffer, unsigned length);
 /* With a window the mean over the last seconds, else the value now. */
 int read_over(const struct call *call, const char *key, double window, double *value);
-/* Bytes from hex digits, with or without hyphens; gives how many. */
-size_t hex_bytes(const char *hex, unsigned char *out, size_t room);
+/* Bytes from hex digits, with or without hyphens. */
+void hex_bytes(const char *hex, unsigned char *out, size_t room);
 unsigned rounded(double value);
 
 void *handle_of(int gpu, int instance);
@@ -122,7 +154,7 @@ int handle_decode(const void *handle, int *gpu, int *instance);
 int mig_enabled(const struct device *device, double t);
 
 /* Values over time, with exact integrals; `t` is seconds since the scenario's epoch. */
-double wave_value(const struct json *wave, double t);
-double wave_integral(const struct json *wave, double a, double b);
+double wave_value(const struct table *table, const struct value *wave, double t);
+double wave_integral(const struct table *table, const struct value *wave, double a, double b);
 
 #endif

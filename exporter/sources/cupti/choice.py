@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which metrics of a chip are sampled: the most important signals that one pass counts.
+"""Choose which metrics of a chip to sample: the most important signals that fit into one pass.
 
-Whether metrics are counted at the same time is known only of a whole set, from CUPTI. A set that
-takes several passes does so with any metric more; therefore the search adds one signal after the
-other, and for a signal that does not fit tries other metrics of those before it.
+CUPTI says only of a whole set how many passes it takes, and a set never takes fewer with one more
+metric. So add one signal after the other; where one does not fit, try other metrics of the signals
+before it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Metric:
 
     signal: str
     name: str
-    """As CUPTI is asked for it."""
+    """CUPTI's name of it, with the form."""
     field: str
     """Of Activity, which it gives."""
     form: Form
@@ -34,21 +34,21 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is sampled of a chip, at the same time."""
+    """The metrics that are sampled of a chip in one pass."""
 
     metrics: tuple[Metric, ...]
     missing: tuple[str, ...]
-    """The signals that are wanted, or that the chip has, and are not among them."""
+    """The signals that are wanted, or that the chip has, but that did not fit."""
 
 
 Fits = Callable[[tuple[Metric, ...]], bool]
 
 
 class Choices:
-    """Chooses, once for each chip and state of its counters."""
+    """A cache: one choice for each chip and availability of its counters."""
 
     def __init__(self, library: Library) -> None:
-        """Ask this release of CUPTI."""
+        """Choose with this release of CUPTI."""
         self._library = library
         self._made: dict[tuple[str, bytes], Choice] = {}
 
@@ -65,7 +65,7 @@ class Choices:
 
 
 class _Trial:
-    """Tries sets of metrics of one chip."""
+    """Ask CUPTI whether sets of metrics of one chip fit into one pass."""
 
     def __init__(self, library: Library, chip: str, availability: Image | None) -> None:
         self._library, self._chip, self._availability = library, chip, availability
@@ -116,7 +116,7 @@ def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
 
 
 def largest_set(candidates: Sequence[Sequence[Metric]], fits: Fits) -> tuple[Metric, ...]:
-    """Return one metric of each signal that fits in beside those of all signals before it.
+    """Return one metric of each signal, as far as all fit into one pass.
 
     Args:
         candidates: by signal, the most important first: its metrics, the best first.
@@ -140,7 +140,7 @@ def _limited(fits: Fits) -> Fits:
 def _sets(
     candidates: Sequence[Sequence[Metric]], fits: Fits, begun: tuple[Metric, ...] = ()
 ) -> Iterator[tuple[Metric, ...]]:
-    """Yield the sets with one of each that one pass counts, those of earlier candidates first."""
+    """Yield the sets of one metric per signal that fit into one pass, the preferred ones first."""
     if not candidates:
         yield begun
         return

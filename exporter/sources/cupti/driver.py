@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs the CUDA driver has, in the order in which CUPTI numbers them.
+"""List the GPUs of the CUDA driver, in the order in which CUPTI numbers them.
 
-No context is created: a context costs device memory and shows the process on the GPU.
+This creates no context, which would cost device memory and show the process on the GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from exporter.errors import LibraryUnavailable, SourceError
 LIBRARY = "libcuda.so.1"
 ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 HIDING = ("CUDA_VISIBLE_DEVICES",)
-"""Variables that hide GPUs from CUDA: those of the exporter are chosen by its own flags."""
+"""Variables that hide GPUs from CUDA; the exporter chooses GPUs by its own flags."""
 BUS_ID_BYTES = 32
 
 
@@ -37,10 +37,10 @@ class Driver:
     """The CUDA driver in this process."""
 
     def __init__(self) -> None:
-        """Load it.
+        """Load libcuda.
 
         Raises:
-            LibraryUnavailable: it is not there, or lacks something.
+            LibraryUnavailable: it is not there, or lacks a function.
             SourceError: it does not answer.
         """
         for name in HIDING:
@@ -103,7 +103,7 @@ def find_gpu(gpus: Iterable[CudaGpu], uuid: str, pci_bus_id: str | None) -> Cuda
 
 
 def bus_place(pci_bus_id: str | None) -> tuple[int, ...] | None:
-    """Return domain, bus, device and function of a GPU; None for what is no bus id.
+    """Return domain, bus, device and function of a GPU; None if it is not a bus id.
 
     NVML writes the domain with eight digits, CUDA with four.
     """

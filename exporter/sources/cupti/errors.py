@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CUPTI's result codes mean here, and what follows from each (CUptiResult)."""
+"""CUPTI's result codes (CUptiResult): reading state, message and remedy of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from exporter.errors import SourceError
 
 
 class Remedy(Enum):
-    """What helps against a fault."""
+    """What ends a fault."""
 
     GIVE_UP = "nothing, while the driver, its rights and the GPU stay as they are"
     WAIT = "time: somebody else is done, or the driver answers again"
@@ -24,7 +24,7 @@ class Fault:
     """What a result code means for one GPU."""
 
     state: str
-    """The state of the readings that it costs."""
+    """The state of the readings that are missing because of it."""
     message: str
     """One line, with advice where there is any."""
     remedy: Remedy = Remedy.GIVE_UP

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU in the process that samples: taken, read once a second, left alone for a while."""
+"""One GPU in the sampling process: open a session, read it once a second, back off on errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ProcessSpent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all GPUs of a process are sampled with."""
+    """What all GPUs of a process share."""
 
     library: Library
     choices: Choices
@@ -51,7 +51,7 @@ class Tools:
 
 
 class SampledGpu:
-    """Its counters, and how it went so far."""
+    """The session of one GPU, with its retries."""
 
     def __init__(self, uuid: str, index: int, tools: Tools) -> None:
         """Sample the GPU that CUDA numbers `index`."""
@@ -72,7 +72,7 @@ class SampledGpu:
         """Whether nothing but another driver, or a restart, can help."""
 
     def step(self) -> Mapping[str, Any] | None:
-        """Take the counters if they are not held, else read them; return what there is to say.
+        """Read the session, or open one if it is due; return the message for the exporter, if any.
 
         Raises:
             ProcessSpent: the process has to be replaced.
@@ -87,7 +87,7 @@ class SampledGpu:
         return None
 
     def release(self) -> None:
-        """Give the counters back; they may be taken again at once."""
+        """Close the session; the next `step` may open one at once."""
         self._not_before = float("-inf")
         session, self._session = self._session, None
         host, self._host = self._host, None
@@ -133,7 +133,7 @@ class SampledGpu:
         return {"gpu": self._uuid, "seconds": seconds, "ratios": ratios, "bytes": moved}
 
     def _failed(self, fault: Fault, message: str = "") -> Mapping[str, Any]:
-        """Let go of the GPU, for a while or for good, and say so.
+        """Close the session, for a while or for good, and return the message for the exporter.
 
         Raises:
             ProcessSpent: it worked in this process, which stands in its way now.
@@ -156,7 +156,7 @@ class SampledGpu:
 def activity_of(
     metrics: tuple[Metric, ...], window: Window
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return ratios and bytes by field of Activity; what is not known is absent."""
+    """Return ratios and bytes by field of Activity, without those that are not known."""
     ratios: dict[str, float] = {}
     moved: dict[str, float] = {}
     for metric, mean, total in zip(metrics, window.means, window.totals, strict=True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a chip can count, asked of CUPTI's Profiler Host API: it needs neither GPU nor driver."""
+"""CUPTI's Profiler Host API: what a chip can count. It needs neither GPU nor driver."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Image: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 """Opaque bytes of CUPTI's."""
 
 INVALID_PARAMETER, INVALID_METRIC_NAME = 1, 17
-"""What an unknown metric is answered with."""
+"""The codes for an unknown metric."""
 
 
 def supported_chips(library: Library) -> tuple[str, ...]:
-    """Return the names of the chips that this release knows, such as GA102, as it orders them."""
+    """Return the names of the chips that this release knows, such as GA102, in its order."""
     found = library.call(structures.ProfilerHostGetSupportedChips)
     return tuple(found.pp_chip_names[number].decode() for number in range(found.num_chips))
 
 
 class Host:
-    """One configuration for sampling one chip: metrics are added to it, once."""
+    """A sampling configuration of one chip; `add` its metrics once."""
 
     def __init__(self, library: Library, chip: str, availability: Image | None = None) -> None:
         """Begin a configuration.
@@ -42,13 +42,13 @@ class Host:
         self._library = library
         self._availability = availability
         # Kept with the chip's name: CUPTI reads it again when it schedules groups of metrics.
-        self._asked = library.call(
+        self._parameters = library.call(
             structures.ProfilerHostInitialize,
             profiler_type=structures.PM_SAMPLING,
             p_chip_name=chip.encode(),
             p_counter_availability_image=_address(availability),
         )
-        self._object = self._asked.p_host_object
+        self._object = self._parameters.p_host_object
 
     def close(self) -> None:
         """Free it."""
@@ -107,7 +107,7 @@ class Host:
         return image
 
     def passes(self, image: Image) -> int:
-        """Return in how many passes its metrics are counted: 1 is at the same time."""
+        """Return how many passes its metrics take; one pass counts at the same time."""
         return int(
             self._library.call(
                 structures.ProfilerHostGetNumOfPasses,
@@ -117,12 +117,12 @@ class Host:
         )
 
     def evaluator(self, metrics: Sequence[str], counter_data: Image) -> Evaluator:
-        """Return what computes these metrics from the samples of a counter data image."""
+        """Return an evaluator of these metrics for a counter data image."""
         return Evaluator(self._library, self._object, metrics, counter_data)
 
 
 class Evaluator:
-    """Computes metrics, a hundred times a second and GPU: nothing is allocated but the result."""
+    """Computes metrics of samples, 100 times a second and GPU; it allocates only the result."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Evaluator:
         """Take the object of a Host, which must stay open."""
         self._kept = counter_data
         self._values = (ctypes.c_double * len(metrics))()
-        self._function, self._asked = library.prepared(
+        self._function, self._parameters = library.prepared(
             structures.ProfilerHostEvaluateToGpuValues,
             p_host_object=host_object,
             p_counter_data_image=_address(counter_data),
@@ -150,7 +150,7 @@ class Evaluator:
         Raises:
             CuptiError: with CUPTI's code.
         """
-        self._asked.range_index = sample
+        self._parameters.range_index = sample
         self._function()
         return self._values[:]
 

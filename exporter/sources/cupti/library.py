@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUPTI in this process: loaded once, 210 MB, and able to crash it.
+"""Load CUPTI and call its functions.
 
-Only a process of its own loads it, never the daemon; and only one release, as what lies beside the
-library has the same name in each.
+It takes 210 MB and may crash: only a child process loads it, never the daemon. A process can load
+only one release, because the libraries beside it have the same names in each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from exporter.sources.cupti.structures import Parameters, ProfilerInitialize, pa
 P = TypeVar("P", bound=Parameters)
 
 BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
-"""What libcupti finds only where it is loaded already: its wheel has no search path."""
+"""Libraries that libcupti does not find by itself, since its wheel has no search path."""
 
 
 class Library:
@@ -51,30 +51,29 @@ class Library:
         """As cuptiGetVersion numbers releases."""
 
     def call(self, kind: type[P], **members: Any) -> P:
-        """Call the function that takes such a structure; return what it made of it.
+        """Call the function that takes such a structure; return the structure that it filled.
 
         Raises:
             CuptiError: with CUPTI's code.
         """
-        function, asked = self.prepared(kind, **members)
+        function, filled = self.prepared(kind, **members)
         function()
-        return asked
+        return filled
 
     def prepared(self, kind: type[P], **members: Any) -> tuple[Callable[[], None], P]:
-        """Return the function that takes such a structure, to be called many times, and what it is
-        called with.
+        """Return a function of CUPTI, to be called many times, and the structure that it fills.
 
         The function raises CuptiError as `call` does.
         """
-        asked = parameters(kind, self.version, **members)
-        function, argument = getattr(self._functions, kind.FUNCTION), ctypes.byref(asked)
+        filled = parameters(kind, self.version, **members)
+        function, argument = getattr(self._functions, kind.FUNCTION), ctypes.byref(filled)
 
-        def called() -> None:
+        def call() -> None:
             code = function(argument)
             if code:
                 raise CuptiError(code, kind.FUNCTION)
 
-        return called, asked
+        return call, filled
 
 
 def initialized(driver: Driver, candidates: Sequence[Path]) -> Library:

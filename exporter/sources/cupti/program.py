@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that samples: all GPUs in one, for CUPTI takes 210 MB and may crash or hang.
+"""The child process that samples all GPUs with CUPTI, which takes 210 MB and may crash or hang.
 
-It loads CUPTI when the first GPU is wanted, and says every second what was sampled.
+It loads CUPTI when the first GPU is wanted, and sends a message per GPU every second.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from exporter.sources.cupti.structures import ProfilerDeInitialize
 
 PERIOD_SECONDS = 1.0
 ENDED, AGAIN = 0, 1
-"""Exit codes: as it was told to, and to be started again."""
+"""Exit codes: ended by the exporter; to be started again."""
 MIG = FAULTS[43]
 DRIVER_FILES = ("version", "params")
-"""Of /proc/driver/nvidia: another driver, or other rights to profile."""
+"""In /proc/driver/nvidia; they change with the driver and with the rights to profile."""
 DRIVER_CHECK_SECONDS = 10.0
 CYCLE_SECONDS = 60.0
 """Of sampling at `duty`: one burst in each, so that a GPU changes between measured and bounded once
@@ -39,9 +39,9 @@ SHORTEST_BURST_SECONDS = 3.0
 
 
 class Duty:
-    """One burst of sampling in each cycle, at a moment of it that is drawn anew.
+    """One burst of sampling in each cycle, at a random time in it.
 
-    A job that does the same at the same second of each minute is thereby seen as it is.
+    So a job that repeats every minute is not always sampled at the same phase.
     """
 
     def __init__(self, ratio: float, began: float, draw: Callable[[], float]) -> None:
@@ -67,21 +67,21 @@ class Duty:
 
 
 class Pipes(Protocol):
-    """What is said to the exporter and told by it: a Port."""
+    """The messages from and to the exporter: a Port."""
 
     ended: bool
 
     def emit(self, message: Mapping[str, Any]) -> None:
-        """Say something."""
+        """Send a message."""
 
     def beat(self) -> None:
-        """Say that this process is alive."""
+        """Send a heartbeat."""
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return what the exporter has sent; waits for nothing."""
+        """Return the messages that have arrived, without waiting."""
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until the exporter sends something."""
+        """Wait so long, or until a message arrives."""
 
 
 class Program:
@@ -107,7 +107,7 @@ class Program:
         ]
         self._duty = Duty(float(options.get("duty", 1.0)), clock(), draw)
         self._wanted: dict[str, str | None] = {}
-        """By UUID: where on the bus each GPU is that the exporter wants."""
+        """The PCI bus id of each GPU that the exporter wants, by UUID."""
         self._paused = False
         self._gpus: dict[str, SampledGpu] = {}
         self._listed: list[CudaGpu] = []
@@ -121,7 +121,7 @@ class Program:
         try:
             # The exporter is patient until it first hears of this process: loading comes before.
             self._port.wait(self._period)
-            self._hear()
+            self._handle_messages()
             next_step = self._clock()
             while not self._port.ended:
                 now = self._clock()
@@ -132,9 +132,9 @@ class Program:
                     self._step()
                     self._port.beat()
                 self._port.wait(max(next_step - self._clock(), 0.0))
-                self._hear()
+                self._handle_messages()
         except (ProcessSpent, SourceError) as error:  # of this process, not of one GPU
-            self._say(None, _state_of(error), str(error))
+            self._report(None, _state_of(error), str(error))
             return AGAIN
         finally:
             self._release()
@@ -143,31 +143,31 @@ class Program:
                     self._tools.library.call(ProfilerDeInitialize)
         return ENDED
 
-    def _hear(self) -> None:
-        """Do what the exporter has asked for."""
+    def _handle_messages(self) -> None:
+        """Handle the messages of the exporter."""
         for message in self._port.messages():
             if "gpus" in message:
-                self._want(message["gpus"])
+                self._set_wanted(message["gpus"])
             if message.get("pause"):
                 self._paused = True
                 self._release()
-                self._say(None, PAUSED, "the counters are handed over until they are resumed")
+                self._report(None, PAUSED, "the counters are handed over until they are resumed")
             elif message.get("resume"):
                 self._paused = False
-                self._say(None, OK)
+                self._report(None, OK)
 
-    def _want(self, gpus: list[dict[str, Any]]) -> None:
+    def _set_wanted(self, gpus: list[dict[str, Any]]) -> None:
         self._wanted = {}
         for gpu in gpus:
             if gpu["gpu_instances"]:
-                self._say(gpu["uuid"], MIG.state, MIG.message)
+                self._report(gpu["uuid"], MIG.state, MIG.message)
             else:
                 self._wanted[gpu["uuid"]] = gpu["pci_bus_id"]
         for uuid in self._gpus.keys() - self._wanted.keys():
             self._gpus.pop(uuid).release()
 
     def _step(self) -> None:
-        """Take or read the counters of every GPU that is wanted."""
+        """Read every GPU that is wanted, or open its session."""
         if self._wanted and not self._paused and self._tools is None:
             self._tools = self._load()
         if self._tools is None or self._paused or not self._duty.is_on(self._clock()):
@@ -177,11 +177,11 @@ class Program:
             if uuid not in self._gpus:
                 self._find(uuid, pci_bus_id, self._tools)
             gpu = self._gpus.get(uuid)
-            said = None if gpu is None else gpu.step()
-            if said is None:
-                self._port.beat()  # to take the counters is what takes long
+            message = None if gpu is None else gpu.step()
+            if message is None:
+                self._port.beat()  # opening a session takes long
             else:
-                self._port.emit(said)
+                self._port.emit(message)
 
     def _find(self, uuid: str, pci_bus_id: str | None, tools: Tools) -> None:
         found = find_gpu(self._listed, uuid, pci_bus_id)
@@ -189,10 +189,10 @@ class Program:
             self._gpus[uuid] = SampledGpu(uuid, found.index, tools)
         elif uuid not in self._unlisted:
             self._unlisted.add(uuid)
-            self._say(uuid, "unreachable", "the CUDA driver does not list this GPU")
+            self._report(uuid, "unreachable", "the CUDA driver does not list this GPU")
 
     def _load(self) -> Tools:
-        """Load the driver and CUPTI; nothing that follows a first error of CUPTI is safe."""
+        """Load the driver and CUPTI. After a first error of CUPTI no further call is safe."""
         driver = Driver()
         if self._library_path is not None:
             candidates = [Path(self._library_path)]
@@ -210,11 +210,11 @@ class Program:
         for gpu in self._gpus.values():
             gpu.release()
 
-    def _say(self, uuid: str | None, state: str, message: str = "") -> None:
+    def _report(self, uuid: str | None, state: str, message: str = "") -> None:
         self._port.emit({"gpu": uuid, "state": state, "message": message})
 
     def _is_another_driver(self, now: float) -> bool:
-        """Return whether what was given up may be worth another try."""
+        """Return whether the driver was replaced, so that GPUs that were given up may work."""
         if now - self._driver_checked < DRIVER_CHECK_SECONDS:
             return False
         self._driver_checked = now

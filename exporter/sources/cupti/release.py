@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which releases of CUPTI are installed, and which of them fit the driver; nothing is loaded."""
+"""Find the installed releases of CUPTI that fit the driver, without loading any."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unfit(SourceError):
     """No installed release fits; the message is one line, with what to install."""
 
     def __init__(self, state: str, message: str) -> None:
-        """Take the state of the readings that it costs."""
+        """Take the state of the readings that are missing because of it."""
         self.state = state
         super().__init__(message)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counters of one GPU, held by this process from `start` to `stop`, and its samples."""
+"""Sample one GPU: from `start` to `stop` this process has its counters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAMPLE_SECONDS = 0.01
 BUFFER_BYTES = 4 << 20
 """Of the GPU's buffer; a sample takes 4 to 7 kB of it."""
 MOST_SAMPLES = 256
-"""That an image holds: those of a second, and of a second that came late."""
+"""In an image: those of a second, and of a second that came late."""
 MOST_IMAGES = 8
 """Full ones that are decoded at a time."""
 
@@ -52,7 +52,7 @@ NO_KEEP_LATEST = ("TU",)
 FIRST_CLOCK_HERTZ = 1.2e9
 """What the system clock is taken for until samples were seen."""
 OFF_RATIO = 2.0
-"""Samples that are so much longer or shorter than they should be are set anew."""
+"""Samples that are longer or shorter by this factor are recalibrated."""
 FEWEST_CYCLES, MOST_CYCLES = 100_000, 1_000_000_000
 OBSTACLES = (
     ("wsl", 45, 45),
@@ -70,16 +70,16 @@ NANOSECONDS = 1e9
 LEAST_COVERED_RATIO = 0.9
 """An interval of which the samples cover less was not measured."""
 LONGEST_SAMPLE_SECONDS = 1.0
-"""One that is longer is not of the second in which it was decoded."""
+"""A longer one began before the second in which it was decoded."""
 
 
 class Window(NamedTuple):
-    """The samples of one interval, taken together."""
+    """Means and totals of the samples of one interval."""
 
     covered_seconds: float
-    """Of the interval, by samples that can be used."""
+    """How much of the interval its samples cover."""
     sample_seconds: float
-    """How long one of them is, in the mean; 0 without one."""
+    """The mean length of a sample; 0 without one."""
     means: tuple[float | None, ...]
     """By metric: the mean over the covered time; None where it had too few values."""
     totals: tuple[float | None, ...]
@@ -88,7 +88,7 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class Samples:
-    """The samples of an interval, as they are decoded; reused for the next one."""
+    """The decoded samples of an interval; reused for the next one."""
 
     metrics: int
     """How many values a sample has."""
@@ -100,15 +100,14 @@ class Samples:
     """When the last one ended."""
 
     def clear(self) -> None:
-        """Forget the samples, but not when the last one ended."""
+        """Remove the samples; remember when the last one ended."""
         self.weights.clear()
         del self.values[:]
 
     def admits(self, start_nanoseconds: int, end_nanoseconds: int) -> bool:
-        """Return whether such a sample can be used, and if so count its time.
+        """Return whether a sample is usable; if it is, add its time.
 
-        Its values are then to be appended to `values`. Of one that reaches back into time that is
-        counted already, only the rest counts.
+        The caller then appends its values. Time that an earlier sample covers is not counted twice.
         """
         start = max(start_nanoseconds, self.ended_nanoseconds)
         seconds = (end_nanoseconds - start) / NANOSECONDS
@@ -119,7 +118,7 @@ class Samples:
         return is_own
 
     def window(self) -> Window:
-        """Return what they amount to."""
+        """Return the means and totals."""
         covered = sum(self.weights)
         if not self.weights:
             return Window(0.0, 0.0, (None,) * self.metrics, (None,) * self.metrics)
@@ -181,12 +180,12 @@ def availability_of(library: Library, index: int) -> Image:
     Raises:
         CuptiError: with CUPTI's code, as while another profiler is active.
     """
-    asked = {"device_index": index}
-    size = library.call(PmSamplingGetCounterAvailability, **asked).counter_availability_image_size
+    device = {"device_index": index}
+    size = library.call(PmSamplingGetCounterAvailability, **device).counter_availability_image_size
     image: Image = (ctypes.c_uint8 * size)()
     library.call(
         PmSamplingGetCounterAvailability,
-        **asked,
+        **device,
         counter_availability_image_size=size,
         p_counter_availability_image=ctypes.addressof(image),
     )
@@ -220,13 +219,13 @@ class Session:
         )
         """Cycles or nanoseconds between two samples."""
         self._object: int | None = None
-        """CUPTI's, while the counters are held."""
+        """CUPTI's, from `start` to `stop`."""
         self._sampling = False
         self._is_first = True
         """Whether the next sample is the first one: it may begin long before the start."""
 
     def start(self) -> None:
-        """Take the GPU's counters and begin to sample."""
+        """Acquire the GPU's counters and begin to sample."""
         enabled = self._library.call(PmSamplingEnable, device_index=self._index)
         self._object = enabled.p_pm_sampling_object
         try:
@@ -244,16 +243,16 @@ class Session:
             raise
 
     def stop(self) -> None:
-        """Give the GPU's counters back, if they are held."""
-        held, self._object = self._object, None
-        if held is None:
+        """Release the GPU's counters."""
+        sampling, self._object = self._object, None
+        if sampling is None:
             return
         try:
             if self._sampling:
-                self._library.call(PmSamplingStop, p_pm_sampling_object=held)
+                self._library.call(PmSamplingStop, p_pm_sampling_object=sampling)
         finally:
             self._sampling = False
-            self._library.call(PmSamplingDisable, p_pm_sampling_object=held)
+            self._library.call(PmSamplingDisable, p_pm_sampling_object=sampling)
 
     def read(self) -> tuple[Window, bool]:
         """Return what was sampled since the last read, or the start, and whether samples were lost:
@@ -292,20 +291,22 @@ class Session:
         self._sampling = self._is_first = True
 
     def _make_image(self, size: int) -> None:
-        """Make the image that samples are decoded into, and what is asked of it again and again."""
+        """Allocate the image for decoded samples, and prepare the calls on it."""
         image = (ctypes.c_uint8 * size)()
         place = {
             "p_counter_data_image": ctypes.addressof(image),
             "counter_data_image_size": size,
         }
-        held = {"p_pm_sampling_object": self._object}
+        sampling = {"p_pm_sampling_object": self._object}
         prepared = self._library.prepared
-        self._decode, self._decoded = prepared(PmSamplingDecodeData, **held, **place)
-        self._inform, self._info = prepared(PmSamplingGetCounterDataInfo, **place)
-        self._ask, self._sample = prepared(PmSamplingCounterDataGetSampleInfo, **held, **place)
+        self._decode, self._decoded = prepared(PmSamplingDecodeData, **sampling, **place)
+        self._read_info, self._info = prepared(PmSamplingGetCounterDataInfo, **place)
+        self._read_sample, self._sample = prepared(
+            PmSamplingCounterDataGetSampleInfo, **sampling, **place
+        )
         self._empty, _ = prepared(
             PmSamplingCounterDataImageInitialize,
-            **held,
+            **sampling,
             counter_data_size=size,
             p_counter_data=ctypes.addressof(image),
         )
@@ -313,12 +314,12 @@ class Session:
         self._empty()
 
     def _take(self) -> None:
-        """Take the values of the samples in the image that can be used."""
+        """Append the usable samples of the image."""
         samples, sample = self._samples, self._sample
-        self._inform()
+        self._read_info()
         for index in range(self._info.num_completed_samples):
             sample.sample_index = index
-            self._ask()
+            self._read_sample()
             if self._is_first:
                 self._is_first = False
                 samples.ended_nanoseconds = sample.end_timestamp
@@ -326,9 +327,9 @@ class Session:
                 samples.values.extend(self._evaluator.values(index))
 
     def _calibrate(self, sample_seconds: float) -> None:
-        """Begin anew with as many cycles as pass in the time that a sample should take.
+        """Restart with as many cycles per sample as make it SAMPLE_SECONDS long.
 
-        The system clock moves with the load; what was sampled meanwhile is right all the same.
+        The system clock follows the load; the samples so far are right all the same.
         """
         if not sample_seconds or 1 / OFF_RATIO <= sample_seconds / SAMPLE_SECONDS <= OFF_RATIO:
             return

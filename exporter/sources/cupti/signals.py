@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured of a GPU, and which of CUPTI's metrics give it, best first.
+"""The signals that are measured of a GPU, and the metrics of CUPTI for each, best first.
 
-A chip has some of them, by no rule of its name; and of those that it has, not all are counted at
-the same time. `choice` finds out. Names with a dot before `sm__` and the like are of groups that
+Which metrics a chip has follows no rule, and not all of them fit into one pass: `choice` finds out.
+Names with a dot before `sm__` and the like are of groups that
 NVIDIA's own tools sample in one pass.
 """
 
@@ -13,12 +13,12 @@ from enum import Enum
 
 
 class Form(Enum):
-    """In which form of a metric CUPTI is asked for it: the end of its name."""
+    """The form of a metric: the suffix of its name."""
 
     PERCENT = ".avg.pct_of_peak_sustained_elapsed"
-    """Of what the unit can do in the cycles of its own clock; of a share, it is a hundredth."""
+    """Percent of what the unit can do in the cycles of its own clock."""
     BYTES = ".sum"
-    """In the sample."""
+    """Bytes in the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Signal:
     alternatives: tuple[Alternative, ...]
     form: Form = Form.PERCENT
     wanted: bool = True
-    """Whether its lack is told of every chip; else only of those that can count it alone."""
+    """Report it as missing on every chip; else only on chips that can count it alone."""
 
 
 def _of(
@@ -164,4 +164,4 @@ SIGNALS: tuple[Signal, ...] = (
         "nvlink_transmit", "nvlink_transmit_bytes", _of("nvltx__bytes"), Form.BYTES, wanted=False
     ),
 )
-"""The most important first: what does not fit into one pass gives way from the end."""
+"""The most important first: the last ones are left out if not all fit into one pass."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What CUPTI's functions take: one structure each, laid out as its C ABI has it.
+"""The parameter structures of CUPTI's functions, laid out as in its C ABI.
 
-Each begins with its own size, which CUPTI compares with what its release knows: the end of the last
-member, without what the compiler pads after it. A member that a later release appended is left out
-of the size for releases before. Members have CUPTI's own names, written as Python writes names.
+Each begins with its own size, which CUPTI checks: to the end of the last member, without padding.
+Members that a later release appended do not count for earlier ones. Members have CUPTI's own names
+in snake case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CUPTI_13_1 = 130100
 PM_SAMPLING = 1
 """A profiler of the host: CUpti_ProfilerType."""
 PM_SAMPLING_API = 3
-"""What cuptiProfilerDeviceSupported is asked about: CUpti_Profiler_API."""
+"""The argument of cuptiProfilerDeviceSupported: CUpti_Profiler_API."""
 SUPPORT_LEVELS = ("unknown", "unsupported", "disabled", "supported")
 """CUpti_Profiler_Support_Level, by number."""
 SYSTEM_CLOCK_INTERVAL, TIME_INTERVAL = 0, 1
@@ -44,7 +44,7 @@ _Names = POINTER(c_char_p)
 
 
 class Parameters(ctypes.Structure):
-    """What all structures begin with."""
+    """The members that all structures begin with."""
 
     FUNCTION: ClassVar[str]
     """The function that takes a pointer to it."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DCGM hostengine, asked through DCGM's own Python bindings.
+"""A connection to a DCGM hostengine, through DCGM's own Python bindings.
 
-They come with the package datacenter-gpu-manager-4-core and not from PyPI. Only a child process
-imports them, for they load libdcgm.so.4.
+The bindings come with the package datacenter-gpu-manager-4-core, not from PyPI. They load
+libdcgm.so.4, so only a child process imports them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIVE = 1
 TYPE_DOUBLE, TYPE_INTEGER = ord("d"), ord("i")
 DOUBLE_BLANK = 2.0**47
 INTEGER_BLANK = 0x7FFF_FFFF_FFFF_FFF0
-"""Values from the blanks on say why there is none."""
+"""Values from these on are DCGM's codes for "no value"."""
 
 
 class BindingsMissing(Exception):
@@ -53,7 +53,7 @@ class MetricGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What the hostengine has of one field of one entity."""
+    """The newest value of one field of one entity."""
 
     entity: Entity
     field: int
@@ -65,7 +65,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Fields that the hostengine reads for us until the watch ends."""
+    """A group of fields that the hostengine samples until `unwatch`."""
 
     group: Any
     fields: Any
@@ -88,7 +88,7 @@ class Hostengine:
         self._handle = self._call(self._agent.dcgmConnect_v2, host, parameters)
 
     def close(self) -> None:
-        """Disconnect; what was watched is watched no more."""
+        """Disconnect, which ends all watches."""
         with contextlib.suppress(DcgmError, BindingsMissing):
             self._call(self._agent.dcgmDisconnect, self._handle)
 
@@ -124,7 +124,7 @@ class Hostengine:
     def watch(
         self, name: str, entities: Iterable[Entity], fields: Sequence[int], every_seconds: float
     ) -> Watch:
-        """Have the hostengine read these fields; the name is not yet in use there."""
+        """Have the hostengine sample these fields, under a name that is not in use there."""
         agent, handle = self._agent, self._handle
         group = self._call(agent.dcgmGroupCreate, handle, EMPTY_GROUP, name)
         try:
@@ -144,7 +144,7 @@ class Hostengine:
         return watch
 
     def unwatch(self, watch: Watch) -> None:
-        """End a watch; the hardware counters are free when nobody watches them."""
+        """End a watch. Without a watch the hostengine releases the hardware counters."""
         self._forget(self._agent.dcgmUnwatchFields, watch.group, watch.fields)
         self._destroy(watch)
 
@@ -153,7 +153,7 @@ class Hostengine:
         self._forget(self._agent.dcgmGroupDestroy, watch.group)
 
     def _forget(self, function: Callable[..., Any], *arguments: Any) -> None:
-        with contextlib.suppress(DcgmError):  # it is gone then
+        with contextlib.suppress(DcgmError):  # there is nothing left to destroy
             self._call(function, self._handle, *arguments)
 
     def latest(self, entities: Sequence[Entity], fields: Sequence[int]) -> list[Value]:
@@ -183,7 +183,7 @@ class Hostengine:
 
 
 def _text(value: str | bytes) -> str:
-    """Return a text; the bindings decode those of their structures, but not in every release."""
+    """Return a text; not every release of the bindings decodes it."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counters of a dcgm-exporter that runs beside this one, for the GPUs that want them."""
+"""Scrape the counters of a dcgm-exporter on the same node, for the GPUs that want them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USUAL_URL = "http://127.0.0.1:9400/metrics"
 USUAL_PATH = "/metrics"
 STEP_SECONDS = 1.0
 EMPTY_SECONDS = 4.0
-"""Between two scrapes of a page that has nothing of the GPUs that are asked for."""
+"""Between two scrapes of a page without the GPUs that want counters."""
 SHORTEST_SECONDS, LONGEST_SECONDS = 0.2, 1.0
 """Between two scrapes of a page that has counters."""
 FIRST_INTERVAL_SECONDS = 1.0
@@ -63,7 +63,7 @@ def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
 
 
 def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
-    """Find out whether a page has anything of use.
+    """Check that a page has usable values.
 
     Raises:
         NotDcgm: it has fields of these GPUs, and no value of any.
@@ -74,13 +74,13 @@ def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
 
 
 def _look_seconds(renewal: Renewal) -> float:
-    """Return after how many seconds to look whether rows were renewed."""
+    """Return after how many seconds to scrape for renewed rows."""
     wait = LOOKS_RATIO * (renewal.mean_interval_seconds or FIRST_INTERVAL_SECONDS)
     return min(max(wait, SHORTEST_SECONDS), LONGEST_SECONDS)
 
 
 class PageSource:
-    """Scrapes one page while a GPU wants it, and holds what it says of each."""
+    """Scrapes one page while a GPU wants it, and keeps the last sample of each GPU."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class PageSource:
         get: Callable[[Target], str] = fetch,
         cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Read the configured page, or look whether there is one at the usual address.
+        """Scrape the configured page, or try the default address.
 
         ``cpu_seconds()`` is what the thread has used of a core so far.
         """
@@ -105,7 +105,7 @@ class PageSource:
         self._read_seconds: float | None = None
         self._stale_seconds = stale_after_seconds(options.interval_seconds)
         self._demand = Demand(options.interval_seconds)
-        self._held: dict[tuple[str, int | None], Held] = {}
+        self._samples: dict[tuple[str, int | None], Held] = {}
         """By UUID and GPU instance."""
         self._renewals: dict[str, Renewal] = {}
         """By UUID, of the GPUs that want their counters."""
@@ -121,11 +121,11 @@ class PageSource:
         self._thread = threading.Thread(target=self._run, name="dcgm", daemon=True)
 
     def start(self) -> None:
-        """Begin to scrape, when a GPU wants it."""
+        """Start the scraping thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; a scrape under way is not waited for."""
+        """End the thread, without waiting for a scrape."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join(DRAIN_SECONDS)
@@ -133,32 +133,34 @@ class PageSource:
     def open(self, gpu: OpenedGpu) -> CounterSource:
         """Return the page's counters of one GPU.
 
-        Nothing that stands of a GPU instance is that of another one, which has its number now.
+        A new layout discards the samples of GPU instances: their numbers may be reused.
         """
         uuid, now = gpu.device.uuid, self._clock.monotonic()
         before, self._layouts[uuid] = self._layouts.get(uuid), gpu.device.instances
         if before != gpu.device.instances:
             for share in gpu.gpu_instances:
-                held = self._held.get((uuid, share))
-                if held is not None:
-                    held.end(now)
-        return HeldSource(gpu, lambda share: self._held.get((gpu.device.uuid, share)), self._note)
+                sample = self._samples.get((uuid, share))
+                if sample is not None:
+                    sample.end(now)
+        return HeldSource(
+            gpu, lambda share: self._samples.get((gpu.device.uuid, share)), self._note
+        )
 
     @property
     def state(self) -> CounterState | None:
-        """How it is doing; None while no GPU wants it, and where no page was ever there."""
+        """State of the source; None while no GPU wants it, and if there never was a page."""
         if not self._reach.expected or not self._demand.wanted(self._clock.monotonic()):
             return None
         return CounterState(self._reach.up, self._reach.failures_total, self._read_seconds)
 
-    # The thread.
+    # Called by the thread.
 
     def _run(self) -> None:
         while not self._ended.wait(self.step()):
             pass
 
     def step(self) -> float:
-        """Scrape if it is time to; return after how many seconds to look again."""
+        """Scrape if it is due; return after how many seconds to call this again."""
         now = self._clock.monotonic()
         wanted = self._demand.wanted(now)
         if not wanted:
@@ -173,7 +175,7 @@ class PageSource:
         return min(max(left, SHORTEST_WAIT_SECONDS), STEP_SECONDS)
 
     def _scrape(self, wanted: Collection[str]) -> float:
-        """Read the page for these GPUs; return after how many seconds to do so again."""
+        """Scrape the page for these GPUs; return after how many seconds to scrape again."""
         began = self._clock.monotonic()
         try:
             text = self._get(self._target)
@@ -195,18 +197,18 @@ class PageSource:
         return min(map(_look_seconds, renewals), default=EMPTY_SECONDS)
 
     def _failed(self, problem: str, *, anything_there: bool = True) -> float:
-        """Note why there is no page; what the last one said stands for three rounds more."""
+        """Record why there is no page; its last samples stay valid for three rounds more."""
         now = self._clock.monotonic()
         wait = self._reach.failed(problem, now, anything_there=anything_there)
         since = self._reach.failing_since
         if since is not None and now - since >= self._stale_seconds:
-            for held in self._held.values():
-                held.end(now)
+            for sample in self._samples.values():
+                sample.end(now)
             self._renewals = {}
         return wait
 
     def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str], began: float) -> None:
-        """Let what is new of these GPUs stand, and end what is no longer on the page."""
+        """Keep the new samples of these GPUs; drop those that are no longer on the page."""
         now = self._clock.monotonic()
         counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
         self._renewals = {
@@ -220,10 +222,10 @@ class PageSource:
             renewal.is_taken = True
             stamped = self._stamped_age(rows)
             age = renewal.age_seconds(stamped)
-            standing = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
+            fresh_seconds = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
             for share, activity in rows.activities.items():
-                held = self._held.setdefault((uuid, share), Held(LOOK_SECONDS))
-                held.put(
+                sample = self._samples.setdefault((uuid, share), Held(LOOK_SECONDS))
+                sample.put(
                     replace(
                         activity,
                         age_seconds=age,
@@ -232,27 +234,27 @@ class PageSource:
                         + (renewal.mean_interval_seconds or 0.0),
                     ),
                     now,
-                    standing,
+                    fresh_seconds,
                     mean_seconds=MEAN_INTERVALS * (renewal.interval_seconds or 0.0),
                     made_at=renewal.at,
                 )
-        for (uuid, share), held in self._held.items():
+        for (uuid, share), sample in self._samples.items():
             sampled = uuid in self._renewals and self._renewals[uuid].follows is False
             if sampled or uuid not in page or share not in page[uuid].activities:
-                held.end(now)
+                sample.end(now)
         silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
         self._reach.failures_total += len(silent - self._silent)
         self._silent = silent
 
     def _is_silent(self, uuid: str, now: float) -> bool:
-        """Return whether the page has fields of a GPU and nothing that stands."""
+        """Return whether the page has fields of a GPU, but no fresh sample."""
         rows = self._page.get(uuid)
         if rows is None or not rows.activities:
             return rows is not None and rows.blank
-        return not self._stands(uuid, rows.activities, now)
+        return not self._has_fresh(uuid, rows.activities, now)
 
     def _stamped_age(self, rows: GpuRows) -> float | None:
-        """Return how old rows are by their own timestamps; None without, or by another clock."""
+        """Return the age of rows by their timestamps; None without, or if they are ahead."""
         if rows.timestamp_seconds is None:
             return None
         age = self._clock.time() - rows.timestamp_seconds
@@ -261,17 +263,16 @@ class PageSource:
     # Called by the workers of the GPUs.
 
     def _note(self, gpu: OpenedGpu) -> None:
-        """Note that the GPU wants its counters, and in its journal why it, or one of its instances,
-        has none."""
+        """Record that the GPU wants its counters, and in its journal why any share has none."""
         self._demand.ask(gpu)
         better = gpu.better()
         state = None if better else self._state_of(gpu)
         if state is None:
             gpu.journal.answered(DCGM)
         else:
-            held = (self._held.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
+            samples = (self._samples.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
             logged = self._reach.problem is not None
-            worked = state == "unreachable" or any(held)
+            worked = state == "unreachable" or any(samples)
             gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
         for share in gpu.gpu_instances:
             if share is not None:
@@ -283,21 +284,21 @@ class PageSource:
         if state is None:
             gpu.journal.answered(group)
         else:
-            worked = (gpu.device.uuid, gpu_instance) in self._held
+            worked = (gpu.device.uuid, gpu_instance) in self._samples
             gpu.journal.absent(group, state, worked=worked)
 
     def _state_of_instance(self, gpu: OpenedGpu, gpu_instance: int) -> str | None:
-        """Return why one instance has no counters where others of the GPU have."""
+        """Return the state of one instance without counters while others of the GPU have some."""
         rows = self._page.get(gpu.device.uuid)
         if not self._reach.up or rows is None:
             return None
         if gpu_instance not in rows.activities:
             return "unsupported"
-        held = self._held.get((gpu.device.uuid, gpu_instance))
-        return None if held is not None and held.is_fresh(gpu.journal.now) else "unreachable"
+        sample = self._samples.get((gpu.device.uuid, gpu_instance))
+        return None if sample is not None and sample.is_fresh(gpu.journal.now) else "unreachable"
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
-        """Return why a GPU has no counters; None where it has, or none are to be expected."""
+        """Return the state of a GPU without counters; None if it has some, or expects none."""
         if self._reach.problem is not None:
             return "unreachable"
         if not self._reach.up:
@@ -306,12 +307,12 @@ class PageSource:
         shares = gpu.gpu_instances
         if rows is None or not any(share in rows.activities for share in shares):
             return "unreachable" if rows is not None and rows.blank else "unsupported"
-        return None if self._stands(gpu.device.uuid, shares, gpu.journal.now) else "unreachable"
+        return None if self._has_fresh(gpu.device.uuid, shares, gpu.journal.now) else "unreachable"
 
-    def _stands(self, uuid: str, shares: Iterable[int | None], now: float) -> bool:
-        """Return whether anything stands of these shares of a GPU, or may be about to."""
+    def _has_fresh(self, uuid: str, shares: Iterable[int | None], now: float) -> bool:
+        """Return whether any of these shares has a fresh sample, or may soon have one."""
         renewal = self._renewals.get(uuid)
         if renewal is not None and renewal.follows is None:
             return True
-        held = (self._held.get((uuid, share)) for share in shares)
-        return any(each is not None and each.is_fresh(now) for each in held)
+        samples = (self._samples.get((uuid, share)) for share in shares)
+        return any(each is not None and each.is_fresh(now) for each in samples)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child process that reads profiling fields from a DCGM hostengine.
+"""The child process that reads profiling fields from a DCGM hostengine.
 
-Once a second, of each GPU that is wanted and each of its instances. Whatever is wrong with the
-connection ends the process, and the exporter starts the next one.
+It reads each wanted GPU, or its instances, once a second. A broken connection ends the process, and
+the exporter starts the next one.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from exporter.sources.dcgm.refusals import (
 )
 
 WATCH_SECONDS = 1.0
-LOOK_SECONDS = 0.5
-"""Twice as often as there is something new: then nothing is missed."""
+POLL_SECONDS = 0.5
+"""Twice per update, so that none is missed."""
 RETRY_SECONDS = 30.0
 FIRST_VALUE_SECONDS = 3.0
-"""So long after the beginning of a watch its values are blank."""
+"""The first values of a watch may be blank for so long."""
 STALE_SECONDS = 2.5
-"""After so long without a new value the old one is shown, with its age."""
+"""After so long without a new value, report the old one with its age."""
 STOPPED_SECONDS = 30.0
-"""After so long without a new value there is no reading any more."""
+"""After so long without a new value there is no reading."""
 LAG_SECONDS = 2.0
-"""A field that is so far behind the others has stopped."""
+"""A field that lags so far behind the others has stopped."""
 SHORT_SECONDS = 0.9
-"""Between two values: somebody else has the hostengine read more often. Each is the mean since the
-one before, and of those in between nothing is known."""
+"""Values that are closer mean that somebody else has the hostengine sample more often. Each is the
+mean since the one before, so those in between are lost."""
 MOST_SHORT = 3
-"""More than of others: the beginning of a watch makes one."""
+"""So many short intervals more than others; the beginning of a watch makes one."""
 
 IMPORTANCE = (
     *("tensor", "dram", "sm", "engine", "fp64", "fp32", "fp16", "integer", "occupancy"),
@@ -118,12 +118,12 @@ class _Gpu:
     """By entity: the GPU instance that it is, or None for the whole GPU."""
     fields: tuple[int, ...] = ()
     seen: dict[Entity, float] = field(default_factory=dict)
-    """By entity: the Unix time of the last value."""
-    said_at: dict[Entity, float] = field(default_factory=dict)
+    """The Unix time of the last value, by entity."""
+    reported_at: dict[Entity, float] = field(default_factory=dict)
     short: dict[Entity, int] = field(default_factory=dict)
-    """By entity: how many more values came too soon after the one before than not."""
-    said: Refusal | None = None
-    """What was said of it last; None: that all is well."""
+    """How many more intervals between values were short than not, by entity."""
+    reported: Refusal | None = None
+    """The last reported state; None: it has readings."""
 
 
 class _Reader:
@@ -142,14 +142,14 @@ class _Reader:
         """
         while not self._port.ended:
             for message in self._port.messages():
-                self._obey(message)
+                self._handle_message(message)
             self._port.beat()
             if not self._paused:
                 for gpu in self._gpus.values():
-                    self._look(gpu)
-            self._port.wait(LOOK_SECONDS)
+                    self._poll(gpu)
+            self._port.wait(POLL_SECONDS)
 
-    def _obey(self, message: Mapping[str, Any]) -> None:
+    def _handle_message(self, message: Mapping[str, Any]) -> None:
         if "gpus" in message:
             wanted = {
                 each["uuid"]: tuple(each.get("gpu_instances") or ()) for each in message["gpus"]
@@ -172,8 +172,8 @@ class _Reader:
             for gpu in self._gpus.values():
                 gpu.retry_at = 0.0
 
-    def _look(self, gpu: _Gpu) -> None:
-        """Watch the GPU if it is not, and say what is new of it."""
+    def _poll(self, gpu: _Gpu) -> None:
+        """Watch the GPU if it is not watched, else read it and report new values."""
         now = time.monotonic()
         try:
             if gpu.watch is None:
@@ -187,12 +187,12 @@ class _Reader:
             if error.code in HOSTENGINE_CODES:
                 raise
             self._unwatch(gpu)
-            self._say(gpu, refusal(error))
+            self._report(gpu, refusal(error))
 
     def _watch(self, gpu: _Gpu) -> None:
         number = self._engine.gpus().get(gpu.uuid)
         if number is None:
-            self._say(gpu, NOT_LISTED)
+            self._report(gpu, NOT_LISTED)
             return
         entities: dict[Entity, int | None] = {Entity(GPU, number): None}
         if gpu.gpu_instances:
@@ -203,7 +203,7 @@ class _Reader:
                 if (gpu.uuid, instance) in known
             }
             if len(entities) < len(gpu.gpu_instances):
-                self._say(gpu, INSTANCE_NOT_LISTED)
+                self._report(gpu, INSTANCE_NOT_LISTED)
                 return
         fields = one_pass(self._engine.metric_groups(number))
         if gpu.gpu_instances:  # links belong to no instance
@@ -230,24 +230,26 @@ class _Reader:
                 known.setdefault(value.entity, []).append(value)
         old = {entity for entity, found in known.items() if _age(found) > STOPPED_SECONDS}
         if known and old == known.keys():
-            self._say(gpu, STOPPED)
+            self._report(gpu, STOPPED)
         elif known:
             short = max(gpu.short.values(), default=0) >= MOST_SHORT
-            self._say(gpu, TOO_OFTEN if short else None)
+            self._report(gpu, TOO_OFTEN if short else None)
             for entity in known.keys() - old:
                 found = known[entity]
                 self._emit(gpu, entity, found, now)
         elif now - gpu.since >= FIRST_VALUE_SECONDS:
             lost = next((value.status for value in values if value.status == -18), None)
-            self._say(gpu, BLANK if lost is None else refusal(DcgmError(lost, "GPU is lost")))
+            self._report(gpu, BLANK if lost is None else refusal(DcgmError(lost, "GPU is lost")))
 
     def _emit(self, gpu: _Gpu, entity: Entity, values: Sequence[Value], now: float) -> None:
-        """Say what is new; or what is old, once a second, with its age."""
+        """Report new values; or old ones, once a second, with their age."""
         newest, age = max(value.unix_seconds for value in values), _age(values)
         before = gpu.seen.get(entity)
-        if newest == before and (age < STALE_SECONDS or now - gpu.said_at[entity] < WATCH_SECONDS):
+        if newest == before and (
+            age < STALE_SECONDS or now - gpu.reported_at[entity] < WATCH_SECONDS
+        ):
             return
-        gpu.seen[entity], gpu.said_at[entity] = newest, now
+        gpu.seen[entity], gpu.reported_at[entity] = newest, now
         is_short = before is not None and 0 < newest - before < SHORT_SECONDS
         short = gpu.short.get(entity, 0) + (1 if is_short else -1)
         gpu.short[entity] = min(max(short, 0), 2 * MOST_SHORT)
@@ -274,11 +276,11 @@ class _Reader:
             }
         )
 
-    def _say(self, gpu: _Gpu, why: Refusal | None) -> None:
-        """Say why the GPU has no readings, if that is new; None: it has."""
-        if why == gpu.said:
+    def _report(self, gpu: _Gpu, why: Refusal | None) -> None:
+        """Report the state of a GPU if it has changed; None: it has readings."""
+        if why == gpu.reported:
             return
-        gpu.said = why
+        gpu.reported = why
         state, advice = why or Refusal(OK, "")
         self._port.emit({"gpu": gpu.uuid, "state": state, "message": advice})
 

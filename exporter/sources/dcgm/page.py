@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dcgm-exporter's page says of each GPU: text in, activities out."""
+"""Parse a dcgm-exporter's page into the activities of each GPU."""
 
 from __future__ import annotations
 

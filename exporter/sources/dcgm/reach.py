@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a page is there, when to look again, and what the log has of it."""
+"""The state of a page: up or failing, when to retry, and what is logged of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import logging
 RETRY_SECONDS = (1.0, 2.0, 4.0, 5.0)
 """After each failed scrape of a page that should be there; it is back within 10 s."""
 SEARCH_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
-"""After each look for a page that has never been there."""
+"""Between attempts while no page was ever seen and none is configured."""
 
 log = logging.getLogger(__name__)
 
 
 class Reach:
-    """The state of one page: answering, failing, or never seen and not asked for."""
+    """The state of one page: up, failing, or neither seen nor configured."""
 
     def __init__(self, url: str, *, expected: bool) -> None:
         """Take the page's address, for the log; `expected` if it is configured."""

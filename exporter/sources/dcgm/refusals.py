@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DCGM's error codes (DCGM_ST_* of dcgm_structs.h) mean for whoever wants readings."""
+"""DCGM's error codes (DCGM_ST_* of dcgm_structs.h): reading state and advice of each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 HOSTENGINE_CODES = frozenset({-10, -11, -12, -20, -21, -25, -29, -33, -54})
-"""They are about the hostengine and not one of its GPUs; the connection is of no use then."""
+"""Errors of the hostengine, not of one GPU: the connection has to be replaced."""
 
 CORE = "datacenter-gpu-manager-4-core"
 PROFILING = "datacenter-gpu-manager-4-proprietary"
@@ -92,6 +92,6 @@ INSTANCE_NOT_LISTED = Refusal(
 
 
 def refusal(error: DcgmError) -> Refusal:
-    """Return what an error means; one that is not known is quoted."""
+    """Return state and advice of an error; an unknown one is quoted."""
     known = REFUSALS.get(error.code, Refusal("unreachable", "it refuses"))
     return Refusal(known.state, f"{known.advice} (DCGM: {error.text}, {error.code})")

@@ -72,7 +72,7 @@ C2C_COUNT: Field = (170, 0)
 C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
 STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
 DEAD_CODES = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND})
-"""What a MIG device that no longer is answers, among other things."""
+"""Some of the codes that a removed MIG device answers."""
 LONGEST_TEXT = 256
 GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
 
@@ -284,7 +284,7 @@ MigGlance = tuple[tuple[int | None, str], ...] | None
 
 
 def mig_glance(handle: Any) -> MigGlance:
-    """Return what a few calls show of the MIG layout.
+    """Return a quick summary of the MIG layout, from a few calls.
 
     Raises:
         pynvml.NVMLError: the driver cannot report it at present, or the GPU has no MIG.
@@ -297,7 +297,7 @@ def mig_glance(handle: Any) -> MigGlance:
 
 
 def as_glance(slots: tuple[MigSlot, ...] | None) -> MigGlance:
-    """Return what `mig_glance` shows of this layout."""
+    """Return the summary of this layout, to compare with `mig_glance`."""
     if slots is None:
         return None
     return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the MIG layout of a GPU is still the one that it was opened with."""
+"""Notice changes of a GPU's MIG layout since it was opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, rai
 from exporter.sources.reading_state import Journal
 
 MIG = "mig"
-"""The group of the layout, and the state of what does not exist while MIG is on."""
+"""The group of the layout, and the state of readings that do not exist while MIG is on."""
 HIDDEN = "hidden"
 """The member of the group that is absent while there are instances that this user may not see."""
 
@@ -51,7 +51,7 @@ class MigLayout:
         return found
 
     def _unread(self) -> tuple[MigSlot, ...] | None:
-        """Return no instance if MIG is on: it is not read as a whole GPU for want of a layout."""
+        """Return an empty layout while MIG is on: the GPU is not read as a whole then."""
         try:
             on = pynvml.nvmlDeviceGetMigMode(self._handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
         except pynvml.NVMLError as error:
@@ -60,7 +60,7 @@ class MigLayout:
         return () if on else None
 
     def has_changed(self) -> bool:
-        """Read it anew; return whether it is known to be another one.
+        """Read the layout again; return whether it has changed for certain.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -73,7 +73,7 @@ class MigLayout:
         )
 
     def seems_changed(self) -> bool:
-        """Return whether mode, handles or UUIDs are others: what a few calls show.
+        """Return whether MIG mode, handles or UUIDs have changed, which takes only a few calls.
 
         Raises:
             DeviceGone: the GPU is lost.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver library: loads and initialises NVML, and does so again; no other module does."""
+"""Load and initialise NVML, and do so again after a driver update; no other module does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Library:
         self._file: tuple[int, int] | None = None
         self._replacements = 0
         self._initialisations = 0
-        """Those that were not shut down; the driver counts them, too."""
+        """Initialisations without a shutdown; the driver counts them, too."""
         self.generation = 0
 
     def start(self) -> int:
@@ -60,7 +60,7 @@ class Library:
         return self.generation
 
     def _load(self) -> None:
-        """Load the library again: after a driver update the name is that of another file."""
+        """Load the library; after a driver update its name may be that of another file."""
         path = self._path or _if_exists(self._found)
         try:
             # Loading by path first also serves a library whose directory the linker does not know.

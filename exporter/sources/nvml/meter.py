@@ -41,15 +41,15 @@ class Closed(NamedTuple):
     seconds: float
     """The time that `ratio` covers."""
     settled_ratio: float | None = None
-    """The part of the bound that the next interval does not change, not cut to 1; None at first."""
+    """The part of the bound that is final, not cut to 1; None at first."""
     open_ratio: float | None = None
-    """The rest: the time at the end of which nothing is known yet."""
+    """The rest: the time at the end that no sample covers yet."""
     lower_ratio: float = 0.0
     """The mean over the interval is not below this."""
 
 
 class UtilizationMeter:
-    """One utilization (compute or memory) of one GPU, read to read.
+    """One utilization (compute or memory) of one GPU between reads.
 
     Give it each round's new samples or polls, then take the interval with `close`.
     """
@@ -110,8 +110,8 @@ class UtilizationMeter:
 
     @property
     def wants_burst(self) -> bool:
-        """True while polls between two rounds are needed: there is no buffer that answers, or it
-        is not known what its silences mean."""
+        """True while polls between two rounds are needed: without a buffer, or while the meaning of
+        its gaps is not known."""
         if not self.sampled:
             return True
         return (self._silent and not self._silences.mean_idle) or self._silences.unclear(
@@ -150,7 +150,7 @@ class UtilizationMeter:
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
 
     def _age(self, by_stamp: float) -> float:
-        """Return how old the last sample is: a period at most, if the driver has another clock."""
+        """Return the age of the last sample; one period if the driver's clock differs from ours."""
         if abs(by_stamp) <= STALE_SECONDS:
             self._clocks_agree = True
         elif by_stamp < 0 or not self._clocks_agree:
@@ -158,7 +158,7 @@ class UtilizationMeter:
         return by_stamp
 
     def _add_sample(self, stamp: float, ratio: float, *, counts: bool, overwritten: bool) -> None:
-        """Take one sample: its own period, and whatever lies between it and the last one."""
+        """Add one sample: its own period, and the gap before it."""
         gap = own = self._period
         if self._last_stamp is not None:
             gap = stamp - self._last_stamp
@@ -242,11 +242,9 @@ class UtilizationMeter:
     def close(self, monotonic_seconds: float) -> Closed | None:
         """End the interval, and return its utilization.
 
-        The upper ratio is that of the time known to
-        be busy, 0.01 of the rest of the known time, and all time that is not known. The lower one
-        is that of the time known to be busy, less 0.01 of the known time, and less what of it may
-        lie before or after the interval. None if nothing was read for three intervals, at least
-        three seconds.
+        The upper ratio counts the busy time, 0.01 of the other known time, and all unknown time.
+        The lower one counts the busy time less 0.01 of the known time, and less what may lie before
+        or after the interval. None if nothing was read for three intervals, at least three seconds.
         """
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
         if self.sampled and length:
@@ -278,7 +276,7 @@ class UtilizationMeter:
         return result
 
     def _count_idle_silence(self, monotonic_seconds: float) -> None:
-        """Count a silence that means idle, but for the time in which a sample may be due."""
+        """Count a gap that means idle, except for the time in which a sample may be due."""
         if not self._silences.idle_now:
             return
         idle_until = monotonic_seconds - self._sampled_at - HOLE_FACTOR * self._period
@@ -290,7 +288,7 @@ class UtilizationMeter:
             self._note(0.0, monotonic_seconds)
 
     def _open_end(self, monotonic_seconds: float) -> float | None:
-        """Return the seconds until now of which nothing is known yet; None if that is all time."""
+        """Return how many seconds until now are not known yet; None if none are known."""
         polled_at = self._polls.last_at
         if not self.sampled:
             if polled_at is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the driver's numbers are possible; any other is a sentinel or a fault, and left out.
+"""Bounds of the driver's numbers; a number outside is a sentinel or a fault, and left out.
 
 The bounds are physical ones with a wide margin, so that no real reading of a later GPU model is
 left out. For a value that it does not have the driver answers all ones (NVML_VALUE_NOT_AVAILABLE),

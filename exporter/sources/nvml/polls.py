@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What polls of a utilization show: each is the mean over the driver's last averaging period.
+"""Utilization from polls: each is the mean over the driver's last averaging period.
 
 The period is 1/6 s to 1 s, by GPU model, and not known. The window of a poll either slides and ends
 at the poll, or it is the last whole period of the driver, which ended up to one period before.
@@ -18,7 +18,7 @@ CLOCK_STEP_SECONDS = 1e-6
 
 
 class Step(NamedTuple):
-    """What one poll adds to the interval in which it is made."""
+    """The contribution of one poll to its interval."""
 
     seconds: float
     """Since the poll before it; 0 for the first."""
@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 
 class PollTrack:
-    """The polls of one utilization, and the longest period that they can be means of."""
+    """The polls of one utilization, and the longest averaging period that fits them."""
 
     def __init__(self) -> None:
         self.last_at: float | None = None
@@ -82,5 +82,5 @@ class PollTrack:
             self._sliding = min(self._sliding, (now - last_at) / (change - ROUNDING_STEP))
 
     def end(self) -> None:
-        """End the row of polls: the next one is a first one. What was learnt stays."""
+        """End the series of polls: the next one is a first one. The period stays known."""
         self.last_at = self._before_change = None

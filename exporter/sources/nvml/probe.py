@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reading as a chain of driver calls, newest first, and what each error code means for it."""
+"""A reading as a chain of driver calls, newest first, with the outcome of each error code."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Probe(Generic[T]):
         return None
 
     def _give_up_on(self, error: Exception) -> bool:
-        """Note `error`; return whether to try the next call of the chain."""
+        """Record `error`; return whether to try the next call of the chain."""
         code = code_of(error)
         raise_if_gone(code)
         outcome = outcome_of(code)
@@ -223,7 +223,7 @@ class Probe(Generic[T]):
         return False
 
     def _note_end(self) -> None:
-        """Note why no call of the chain is left."""
+        """Record the state of a reading whose calls all failed."""
         worked = bool(self._worked)
         if self._refused:
             self._journal.refused(NVML, self._group, self, worked=worked)

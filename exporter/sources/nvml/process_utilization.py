@@ -32,8 +32,7 @@ class ProcessUtilization:
     """The processes of one GPU that had SM time since the last read.
 
     The driver has one entry for each, averaged since the stamp that it is given, and none for those
-    that had nothing. Its first answer is an average over nobody knows how long: it only gives the
-    stamp to begin with.
+    that had nothing. Its first answer is the average over an unknown time: only its stamp is used.
     """
 
     def __init__(self, handle: Any, journal: Journal) -> None:
@@ -74,7 +73,7 @@ class ProcessUtilization:
         }
 
     def _new(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield the entries that are new: for processes that have ended, drivers return more."""
+        """Yield the new entries: drivers also return old ones of processes that have ended."""
         latest = _now() + AHEAD_MICROSECONDS
         return (entry for entry in entries if self._seen < entry[1] <= latest)
 
@@ -112,7 +111,7 @@ class ProcessUtilization:
         return _entries(code, array, count.value)
 
     def _too_small(self, code: int, count: int) -> bool:
-        """Return whether the array was too small, and if so make the next one twice as large."""
+        """Return whether the array was too small; if so, double the next one."""
         if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
             return False
         self._room = 2 * max(count, self._room)

@@ -99,7 +99,7 @@ class InstanceMemory:
         """Whether its size differs from that of the read before."""
 
     def __call__(self) -> Memory | None:
-        """Return what is known of it now; what is wrong with the instance is not the board's."""
+        """Return the memory now; errors of the instance do not affect the board."""
         try:
             memory = self._probe()
         except (DeviceGone, LibraryUnavailable):
@@ -117,7 +117,7 @@ class InstanceMemory:
 
 
 def _of_instance(call: Callable[[], Memory | None]) -> Memory | None:
-    """Return the answer of `call`; one that a handle gives which is no more is that of a loss.
+    """Return the answer of `call`; the error of a MIG handle that is gone becomes GPU_IS_LOST.
 
     Raises:
         pynvml.NVMLError: the driver refused.
@@ -253,7 +253,7 @@ class NvmlSource:
 
     @property
     def has_resized(self) -> bool:
-        """Whether a GPU instance has another size than in the round before: it is another one."""
+        """Whether the size of a GPU instance has changed: then it was replaced."""
         return any(memory.resized for memory in self._instance_memory.values())
 
     def look(self) -> None:

@@ -101,56 +101,60 @@ class SampleBuffer:
 
 
 SILENCES_NEEDED = 3
-"""After so many silences in which nothing ran, silence means idle on this driver."""
+"""After so many idle gaps a gap means idle on this driver."""
 SETTLED_SECONDS = 2.0
 """A poll may cover two of the longest averaging periods before it: of whole ones, the last."""
 RESUMES_WITHIN_SECONDS = 1.5
 """How long work may show in polls before the first sample of it, at most."""
 SUSPECT_SECONDS = 60.0
-"""How long after a silence the driver is polled to find out what its silences mean."""
+"""How long after a gap the driver is polled to find out what its gaps mean."""
 
 
 class Silences:
-    """The silences of one sample buffer of one driver."""
+    """The gaps in one sample buffer, and whether a gap means that the GPU was idle.
+
+    Some drivers take no samples while nothing runs (seen on DGX Spark), others answer late or not
+    at all. Polls in the gaps show which: those that read zero confirm idleness.
+    """
 
     def __init__(self) -> None:
         self._idle_ones = 0
         self._refuted = False
         self._late = False
         self._last_poll: float | None = None
-        """The last poll of the present silence; None if there was none."""
+        """The last poll in the present gap; None without one."""
         self._rested = False
         """Whether one of them read zero."""
         self._busy_age: float | None = None
-        """The same for the first poll that did not, once polls show nothing of the time before."""
+        """The age of the last sample at the first poll that did not, after SETTLED_SECONDS."""
         self._suspect_until = float("-inf")
 
     @property
     def mean_idle(self) -> bool:
-        """Whether silence means that nothing runs."""
+        """Whether a gap means that nothing runs."""
         return self._idle_ones >= SILENCES_NEEDED and not self._refuted
 
     @property
     def understood(self) -> bool:
-        """Whether it does, and no poll of the present silence says otherwise."""
+        """Whether a gap means idle, and no poll in the present one contradicts it."""
         return self.mean_idle and self._busy_age is None
 
     @property
     def idle_now(self) -> bool:
-        """Whether it does, and the last poll agrees, which may cover what came before."""
+        """Whether a gap means idle, and the last poll read zero."""
         return self.understood and not self._last_poll
 
     @property
     def late(self) -> bool:
-        """Whether samples of a silence have come after it."""
+        """Whether samples of a gap have arrived after it."""
         return self._late
 
     def unclear(self, monotonic_seconds: float) -> bool:
-        """Return whether there were silences lately whose meaning is not known yet."""
+        """Return whether there were gaps lately whose meaning is not known yet."""
         return not (self.mean_idle or self._refuted) and monotonic_seconds < self._suspect_until
 
     def poll(self, ratio: float, age_seconds: float) -> None:
-        """Take a poll in a silence, so long after the last sample."""
+        """Add a poll in a gap, so long after the last sample."""
         self._last_poll = ratio
         if ratio == 0.0:
             self._rested = True
@@ -160,9 +164,9 @@ class Silences:
             self._refuted = True
 
     def resumed(self, silent_seconds: float, monotonic_seconds: float) -> None:
-        """Note that a sample has come; nothing was sampled for `silent_seconds` before its period.
+        """Record the end of a gap: `silent_seconds` before this sample's period have no samples.
 
-        With 0 there was no silence: if there were polls in it, the samples were only late.
+        With 0 there was no gap; if there were polls meanwhile, the samples were only late.
         """
         if silent_seconds > 0:
             self._suspect_until = monotonic_seconds + SUSPECT_SECONDS

@@ -29,10 +29,10 @@ def release(package: str) -> Release:
 
 
 @cache
-def asked(package: str) -> Any:
-    """Return what `tests.sources.cupti.asked` prints of the release of a package; takes 5 s."""
+def chip_facts(package: str) -> Any:
+    """Return what `chip_facts.py` prints for the release of a package; takes 5 s."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sources.cupti.asked", str(release(package).library)],
+        [sys.executable, "-m", "tests.sources.cupti.chip_facts", str(release(package).library)],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from exporter.model.reading import Activity
 from exporter.sources.cupti.choice import MOST_TRIALS, Metric, largest_set
 from exporter.sources.cupti.signals import SIGNALS, Form
-from tests.sources.cupti.real import RELEASES, asked
+from tests.sources.cupti.real import RELEASES, chip_facts
 
 CU12, CU13 = RELEASES
 CORE = {"sm", "engine", "tensor", "fma", "occupancy"}
@@ -154,7 +154,7 @@ def test_every_chip_from_turing_on_is_sampled_in_one_pass(
     package: str, record_property: Callable[[str, object], None]
 ) -> None:
     """With all that it can give, whatever the release; the config image is small."""
-    chips = asked(package)["chips"]
+    chips = chip_facts(package)["chips"]
 
     assert {chip: set(found["fields"]) for chip, found in chips.items()} == {
         chip: signals for group, signals in EXPECTED[package].items() for chip in group
@@ -169,7 +169,7 @@ def test_every_chip_from_turing_on_is_sampled_in_one_pass(
 @pytest.mark.parametrize("package", RELEASES)
 def test_what_is_missing_is_what_is_wanted_or_there(package: str) -> None:
     """No NVLink is missed on a chip without any."""
-    missing = {chip: set(found["missing"]) for chip, found in asked(package)["chips"].items()}
+    missing = {chip: set(found["missing"]) for chip, found in chip_facts(package)["chips"].items()}
 
     assert missing["TU102"] == missing["GA100"] == set()
     assert missing["TU116"] == {"tensor"}
@@ -181,7 +181,7 @@ def test_what_is_missing_is_what_is_wanted_or_there(package: str) -> None:
 @pytest.mark.parametrize("package", RELEASES)
 def test_a_pipe_is_called_what_the_chip_has(package: str) -> None:
     """By what CUPTI says of it, not by its name: FP16 is with tensor cores, alone, or with FP32."""
-    found = asked(package)
+    found = chip_facts(package)
     named = {chip: set(found["chips"][chip]["fields"].values()) for chip in found["chips"]}
 
     assert {"tensor_fp16", "fp32"} <= named["TU102"]

@@ -13,7 +13,7 @@ from exporter.errors import LibraryUnavailable
 from exporter.sources.cupti.errors import FAULTS, CuptiError, Remedy
 from exporter.sources.cupti.library import BESIDE, Library
 from tests.conftest import require_tool
-from tests.sources.cupti.real import RELEASES, asked
+from tests.sources.cupti.real import RELEASES, chip_facts
 from tests.terminals import REPOSITORY
 
 OWN = """
@@ -100,7 +100,7 @@ def test_the_daemon_does_not_load_it() -> None:
 @pytest.mark.parametrize("package", RELEASES)
 def test_what_asks_for_it_has_it_in_its_memory(package: str) -> None:
     """So that the test above would see it."""
-    assert asked(package)["mapped"] > 0
+    assert chip_facts(package)["mapped"] > 0
 
 
 def test_every_error_is_told_in_one_line_with_its_code() -> None:

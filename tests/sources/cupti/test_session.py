@@ -182,8 +182,8 @@ def test_counters_are_given_back_even_if_they_cannot_be_stopped(fake: Fakes) -> 
 def test_the_fake_refuses_a_structure_of_another_size(fake: Fakes) -> None:
     """Else these tests would show nothing about structures."""
     library = loaded(fake())
-    call, asked = library.prepared(ProfilerHostConfigAddMetrics)
-    asked.struct_size += 8
+    call, filled = library.prepared(ProfilerHostConfigAddMetrics)
+    filled.struct_size += 8
 
     with pytest.raises(CuptiError):
         call()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a real release of CUPTI; ``python -m tests.sources.cupti.asked LIBRARY`` prints JSON."""
+"""Print as JSON what a real release of CUPTI says of chips; the argument is its library."""
 
 from __future__ import annotations
 

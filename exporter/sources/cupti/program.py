@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from exporter.errors import LibraryUnavailable, SourceError
 from exporter.sources.counters.port import Port
@@ -66,30 +66,12 @@ class Duty:
         return self._burst_begins <= now < self._burst_begins + self._burst_seconds
 
 
-class Pipes(Protocol):
-    """The messages from and to the exporter: a Port."""
-
-    ended: bool
-
-    def emit(self, message: Mapping[str, Any]) -> None:
-        """Send a message."""
-
-    def beat(self) -> None:
-        """Send a heartbeat."""
-
-    def messages(self) -> list[dict[str, Any]]:
-        """Return the messages that have arrived, without waiting."""
-
-    def wait(self, seconds: float) -> None:
-        """Wait so long, or until a message arrives."""
-
-
 class Program:
     """Samples the GPUs that are wanted, until the exporter ends it."""
 
     def __init__(
         self,
-        port: Pipes,
+        port: Port,
         options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,

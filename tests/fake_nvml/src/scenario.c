@@ -32,24 +32,15 @@ static ns_t read_clock(clockid_t id)
 
 static int clock_file(const char *path, ns_t *now)
 {
-    char text[64];
-    char *end;
-    ssize_t length;
+    FILE *file = fopen(path, "re");
     long double seconds;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int read = file ? fscanf(file, "%Lf", &seconds) : 0;
 
-    if (fd < 0)
-        return 0;
-    length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0)
-        return 0;
-    text[length] = 0;
-    seconds = strtold(text, &end);
-    if (end == text)
-        return 0;
-    *now = (ns_t)llroundl(seconds * 1e9L);
-    return 1;
+    if (file)
+        fclose(file);
+    if (read == 1)
+        *now = (ns_t)llroundl(seconds * 1e9L);
+    return read == 1;
 }
 
 static const char *clock_path(const struct table *top)
@@ -102,21 +93,15 @@ static char *read_file(const char *path)
 {
     FILE *file = fopen(path, "rbe");
     char *text = NULL;
-    size_t length = 0, room = 0;
+    size_t room = 0;
 
     if (!file)
         return NULL;
-    do {
-        if (length + 4097 > room) {
-            room = room * 2 + 8192;
-            text = realloc(text, room);
-            if (!text)
-                abort();
-        }
-        length += fread(text + length, 1, 4096, file);
-    } while (!feof(file) && !ferror(file));
+    if (getdelim(&text, &room, 0, file) < 0) {
+        free(text);
+        text = NULL;
+    }
     fclose(file);
-    text[length] = 0;
     return text;
 }
 

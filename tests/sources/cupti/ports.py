@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from exporter.sources.counters.port import Port
 from exporter.sources.counters.wire import encoded, parsed
 from tests.fake_cupti import FakeCupti, bus_id_of, uuid_of
 
@@ -24,7 +25,7 @@ def wanted(*indexes: int, gpu_instances: tuple[int, ...] = ()) -> dict[str, Any]
     return {"gpus": gpus}
 
 
-class ScriptedPort:
+class ScriptedPort(Port):
     """Gives messages at their times, and ends at the last moment; each wait lets time pass."""
 
     def __init__(self, fake: FakeCupti) -> None:

@@ -35,11 +35,11 @@ def run(invocation: Invocation) -> int:
     from exporter.cli.counters.checked import check, check_all, listing, sheet
     from exporter.cli.terminal.screen import encodable, screen_of
     from exporter.sources.cupti.host import supported_chips
-    from exporter.sources.cupti.library import Library
+    from exporter.sources.cupti.library import CuptiLibrary
     from exporter.sources.cupti.release import fitting, installed
 
     release = fitting(installed(), cuda)[0]
-    library = Library(release.library)
+    library = CuptiLibrary(release.library)
     screen = screen_of(sys.stdout, invocation.environ)
     answer: object
     if given.chip is None:

@@ -12,7 +12,7 @@ from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.release import Release
 
 TAKEN_FOR = {"tensor_fp16": "tensor+FP16", "fma": "FP32+FP16", "fp32": "FP32"}
@@ -43,7 +43,7 @@ class Checked:
         }
 
 
-def check(library: Library, release: Release, chip: str) -> Checked:
+def check(library: CuptiLibrary, release: Release, chip: str) -> Checked:
     """Return what would be sampled of a chip.
 
     Raises:
@@ -56,7 +56,7 @@ def check(library: Library, release: Release, chip: str) -> Checked:
     return Checked(release.version, chip, passes, choice.metrics, choice.missing)
 
 
-def check_all(library: Library, release: Release) -> list[Checked]:
+def check_all(library: CuptiLibrary, release: Release) -> list[Checked]:
     """Return what would be sampled of each chip that CUPTI can sample: from Turing on."""
     found = []
     for chip in supported_chips(library):

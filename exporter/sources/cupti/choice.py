@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, Image
-from exporter.sources.cupti.library import Library
-from exporter.sources.cupti.signals import SIGNALS, Form, Signal
+from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.signals import SIGNALS, MetricForm, Signal
 
 MOST_TRIALS = 300
 """Sets that are tried for one signal, at 1 to 3 ms each, before it is left out."""
@@ -29,7 +29,7 @@ class Metric:
     """CUPTI's name of it, with the form."""
     field: str
     """Of Activity, which it gives."""
-    form: Form
+    form: MetricForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ Fits = Callable[[tuple[Metric, ...]], bool]
 class Choices:
     """A cache: one choice for each chip and availability of its counters."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: CuptiLibrary) -> None:
         """Choose with this release of CUPTI."""
         self._library = library
         self._made: dict[tuple[str, bytes], Choice] = {}
@@ -67,7 +67,7 @@ class Choices:
 class _Trial:
     """Ask CUPTI whether sets of metrics of one chip fit into one pass."""
 
-    def __init__(self, library: Library, chip: str, availability: Image | None) -> None:
+    def __init__(self, library: CuptiLibrary, chip: str, availability: Image | None) -> None:
         self._library, self._chip, self._availability = library, chip, availability
         self._known: dict[tuple[Metric, ...], bool] = {}
 

@@ -12,16 +12,16 @@ from exporter.sources.counters.wire import HIGHEST_RATIO
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
 from exporter.sources.cupti.host import Host
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.session import (
     LEAST_COVERED_RATIO,
-    Session,
-    Window,
+    SampledWindow,
+    SamplingSession,
     availability_of,
     check_support,
     chip_of,
 )
-from exporter.sources.cupti.signals import Form
+from exporter.sources.cupti.signals import MetricForm
 
 BACK_OFF_SECONDS = (5.0, 15.0, 30.0, 60.0)
 """Between attempts, where only time helps."""
@@ -44,7 +44,7 @@ class ProcessSpent(Exception):
 class Tools:
     """What all GPUs of a process share."""
 
-    library: Library
+    library: CuptiLibrary
     choices: Choices
     clock: Callable[[], float]
     """Monotonic seconds."""
@@ -59,7 +59,7 @@ class SampledGpu:
         self._index = index
         self._tools = tools
         self._host: Host | None = None
-        self._session: Session | None = None
+        self._session: SamplingSession | None = None
         self._metrics: tuple[Metric, ...] = ()
         self._read_at = 0.0
         self._not_before = float("-inf")
@@ -107,11 +107,11 @@ class SampledGpu:
         sampled = [metric.name for metric in self._metrics]
         self._host = host = Host(library, chip, availability)
         host.add(sampled)
-        session = Session(library, self._index, chip, host, host.image(), sampled)
+        session = SamplingSession(library, self._index, chip, host, host.image(), sampled)
         session.start()
         self._session, self._read_at, self._poor = session, self._tools.clock(), 0
 
-    def _read(self, session: Session) -> Mapping[str, Any] | None:
+    def _read(self, session: SamplingSession) -> Mapping[str, Any] | None:
         window, overflowed = session.read()
         now = self._tools.clock()
         elapsed, self._read_at = now - self._read_at, now
@@ -154,7 +154,7 @@ class SampledGpu:
 
 
 def activity_of(
-    metrics: tuple[Metric, ...], window: Window
+    metrics: tuple[Metric, ...], window: SampledWindow
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return ratios and bytes by field of Activity, without those that are not known."""
     ratios: dict[str, float] = {}
@@ -162,7 +162,7 @@ def activity_of(
     for metric, mean, total in zip(metrics, window.means, window.totals, strict=True):
         if mean is None or total is None:
             continue
-        if metric.form is Form.BYTES:
+        if metric.form is MetricForm.BYTES:
             moved[metric.field] = max(total, 0.0)
         else:
             ratios[metric.field] = max(mean / 100, 0.0)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from exporter.sources.cupti import structures
 from exporter.sources.cupti.errors import CuptiError
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 
 Image: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 """Opaque bytes of CUPTI's."""
@@ -19,7 +19,7 @@ INVALID_PARAMETER, INVALID_METRIC_NAME = 1, 17
 """The codes for an unknown metric."""
 
 
-def supported_chips(library: Library) -> tuple[str, ...]:
+def supported_chips(library: CuptiLibrary) -> tuple[str, ...]:
     """Return the names of the chips that this release knows, such as GA102, in its order."""
     found = library.call(structures.ProfilerHostGetSupportedChips)
     return tuple(found.pp_chip_names[number].decode() for number in range(found.num_chips))
@@ -28,7 +28,7 @@ def supported_chips(library: Library) -> tuple[str, ...]:
 class Host:
     """A sampling configuration of one chip; `add` its metrics once."""
 
-    def __init__(self, library: Library, chip: str, availability: Image | None = None) -> None:
+    def __init__(self, library: CuptiLibrary, chip: str, availability: Image | None = None) -> None:
         """Begin a configuration.
 
         Args:
@@ -126,7 +126,7 @@ class Evaluator:
 
     def __init__(
         self,
-        library: Library,
+        library: CuptiLibrary,
         host_object: int,
         metrics: Sequence[str],
         counter_data: Image,

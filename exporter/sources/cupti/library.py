@@ -26,7 +26,7 @@ BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
 """Libraries that libcupti does not find by itself, since its wheel has no search path."""
 
 
-class Library:
+class CuptiLibrary:
     """The functions of one release of CUPTI."""
 
     def __init__(self, cupti: Path) -> None:
@@ -76,7 +76,7 @@ class Library:
         return call, filled
 
 
-def initialized(driver: Driver, candidates: Sequence[Path]) -> Library:
+def initialized(driver: Driver, candidates: Sequence[Path]) -> CuptiLibrary:
     """Return the first of the libraries that can be initialised, with the driver, in this process.
 
     A release that is too new for the driver says so when it is initialised, and may crash after
@@ -112,7 +112,7 @@ def _works(driver: Driver, path: Path) -> bool:
         os._exit(code)
 
 
-def _initialized(path: Path) -> Library:
-    library = Library(path)
+def _initialized(path: Path) -> CuptiLibrary:
+    library = CuptiLibrary(path)
     library.call(ProfilerInitialize)
     return library

@@ -66,7 +66,7 @@ class Duty:
         return self._burst_begins <= now < self._burst_begins + self._burst_seconds
 
 
-class Program:
+class SamplingProgram:
     """Samples the GPUs that are wanted, until the exporter ends it."""
 
     def __init__(
@@ -224,4 +224,4 @@ def _text(path: Path) -> str:
 
 def run(options: Mapping[str, Any], port: Port) -> int:
     """Sample until the exporter ends it; return the exit code."""
-    return Program(port, options).run()
+    return SamplingProgram(port, options).run()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from exporter.sources.cupti.errors import OVERFLOW, CuptiError
 from exporter.sources.cupti.host import Host, Image, names
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.structures import (
     COUNTER_DATA_FULL,
     KEEP_LATEST,
@@ -73,7 +73,7 @@ LONGEST_SAMPLE_SECONDS = 1.0
 """A longer one began before the second in which it was decoded."""
 
 
-class Window(NamedTuple):
+class SampledWindow(NamedTuple):
     """Means and totals of the samples of one interval."""
 
     covered_seconds: float
@@ -117,14 +117,14 @@ class Samples:
             self.weights.append(seconds)
         return is_own
 
-    def window(self) -> Window:
+    def window(self) -> SampledWindow:
         """Return the means and totals."""
         covered = sum(self.weights)
         if not self.weights:
-            return Window(0.0, 0.0, (None,) * self.metrics, (None,) * self.metrics)
+            return SampledWindow(0.0, 0.0, (None,) * self.metrics, (None,) * self.metrics)
         columns = [self.values[metric :: self.metrics] for metric in range(self.metrics)]
         reduced = [_reduced(column, self.weights, covered) for column in columns]
-        return Window(
+        return SampledWindow(
             covered,
             covered / len(self.weights),
             tuple(mean for mean, _ in reduced),
@@ -155,7 +155,7 @@ def _reduced(
     return mean, math.fsum(value for value, _ in known) * covered / seconds
 
 
-def chip_of(library: Library, index: int) -> str:
+def chip_of(library: CuptiLibrary, index: int) -> str:
     """Return the name of the chip of GPU `index`.
 
     Raises:
@@ -164,7 +164,7 @@ def chip_of(library: Library, index: int) -> str:
     return str(library.call(DeviceGetChipName, device_index=index).p_chip_name.decode())
 
 
-def check_support(library: Library, index: int) -> None:
+def check_support(library: CuptiLibrary, index: int) -> None:
     """Raise CuptiError with the code of what stands in the way of sampling GPU `index`."""
     answer = library.call(ProfilerDeviceSupported, cu_device=index, api=PM_SAMPLING_API)
     for member, unsupported, disabled in OBSTACLES:
@@ -174,7 +174,7 @@ def check_support(library: Library, index: int) -> None:
             raise CuptiError(code, ProfilerDeviceSupported.FUNCTION)
 
 
-def availability_of(library: Library, index: int) -> Image:
+def availability_of(library: CuptiLibrary, index: int) -> Image:
     """Return the image of what can be counted on GPU `index` now.
 
     Raises:
@@ -192,12 +192,12 @@ def availability_of(library: Library, index: int) -> Image:
     return image
 
 
-class Session:
+class SamplingSession:
     """Samples one GPU; every method may raise CuptiError."""
 
     def __init__(
         self,
-        library: Library,
+        library: CuptiLibrary,
         index: int,
         chip: str,
         host: Host,
@@ -254,7 +254,7 @@ class Session:
             self._sampling = False
             self._library.call(PmSamplingDisable, p_pm_sampling_object=sampling)
 
-    def read(self) -> tuple[Window, bool]:
+    def read(self) -> tuple[SampledWindow, bool]:
         """Return what was sampled since the last read, or the start, and whether samples were lost:
         then sampling has to be started again."""
         self._samples.clear()

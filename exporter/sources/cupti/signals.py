@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Form(Enum):
+class MetricForm(Enum):
     """The form of a metric: the suffix of its name."""
 
     PERCENT = ".avg.pct_of_peak_sustained_elapsed"
@@ -42,7 +42,7 @@ class Signal:
     field: str
     """Of Activity."""
     alternatives: tuple[Alternative, ...]
-    form: Form = Form.PERCENT
+    form: MetricForm = MetricForm.PERCENT
     wanted: bool = True
     """Report it as missing on every chip; else only on chips that can count it alone."""
 
@@ -56,9 +56,9 @@ def _of(
 _SHARED = "sm__pipe_shared_cycles_active_realtime"
 """The pipe that FP16 has together with tensor cores (Turing) or alone (Turing without them), and
 FP64 together with tensor cores (GA100, GH100, GB100)."""
-_FP16_AND_TENSOR = (_SHARED + Form.PERCENT.value, "(fp16+tensor)")
-_FP16_ALONE = (_SHARED + Form.PERCENT.value, "(fp16)")
-_FP16_APART = (_SHARED + Form.PERCENT.value, "(fp16")
+_FP16_AND_TENSOR = (_SHARED + MetricForm.PERCENT.value, "(fp16+tensor)")
+_FP16_ALONE = (_SHARED + MetricForm.PERCENT.value, "(fp16)")
+_FP16_APART = (_SHARED + MetricForm.PERCENT.value, "(fp16")
 
 SIGNALS: tuple[Signal, ...] = (
     Signal("sm", "sm", _of("sm__cycles_active")),
@@ -149,19 +149,29 @@ SIGNALS: tuple[Signal, ...] = (
         "pcie_receive",
         "pcie_receive_bytes",
         _of("pcie__read_bytes", "PCI.TriageCompute.pcie__read_bytes"),
-        Form.BYTES,
+        MetricForm.BYTES,
         wanted=False,
     ),
     Signal(
         "pcie_transmit",
         "pcie_transmit_bytes",
         _of("pcie__write_bytes", "PCI.TriageCompute.pcie__write_bytes"),
-        Form.BYTES,
+        MetricForm.BYTES,
         wanted=False,
     ),
-    Signal("nvlink_receive", "nvlink_receive_bytes", _of("nvlrx__bytes"), Form.BYTES, wanted=False),
     Signal(
-        "nvlink_transmit", "nvlink_transmit_bytes", _of("nvltx__bytes"), Form.BYTES, wanted=False
+        "nvlink_receive",
+        "nvlink_receive_bytes",
+        _of("nvlrx__bytes"),
+        MetricForm.BYTES,
+        wanted=False,
+    ),
+    Signal(
+        "nvlink_transmit",
+        "nvlink_transmit_bytes",
+        _of("nvltx__bytes"),
+        MetricForm.BYTES,
+        wanted=False,
     ),
 )
 """The most important first: the last ones are left out if not all fit into one pass."""

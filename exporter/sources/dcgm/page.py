@@ -49,7 +49,7 @@ class NotDcgm(Exception):
     """The text is no page of a dcgm-exporter; the reason in one line."""
 
 
-class Row(NamedTuple):
+class PageRow(NamedTuple):
     """One sample of a GPU or of one of its instances."""
 
     uuid: str
@@ -90,13 +90,13 @@ def parse(text: str) -> dict[str, GpuRows]:
         raise NotDcgm("its page is not in the text format of Prometheus") from None
     if not rows:
         raise NotDcgm("its page has no reading of DCGM")
-    by_gpu: dict[str, list[Row]] = defaultdict(list)
+    by_gpu: dict[str, list[PageRow]] = defaultdict(list)
     for row in rows:
         by_gpu[row.uuid].append(row)
     return {uuid: _gpu_rows(own) for uuid, own in by_gpu.items()}
 
 
-def _rows(text: str) -> Iterator[Row]:
+def _rows(text: str) -> Iterator[PageRow]:
     """Yield the samples that are of use.
 
     The parser needs ten times as long for labels as for a value. The samples of one GPU have the
@@ -110,7 +110,7 @@ def _rows(text: str) -> Iterator[Row]:
     for (name, labels, _), (_, value, timestamp) in zip(found, values, strict=True):
         share = shares[labels]
         if share is not None:
-            yield Row(*share, name, value, timestamp)
+            yield PageRow(*share, name, value, timestamp)
 
 
 def _samples(lines: Iterable[str]) -> Iterator[tuple[dict[str, str], float, float | None]]:
@@ -137,7 +137,7 @@ def _usable(field: ProfilingField, value: float) -> float | None:
     return float(value)
 
 
-def _gpu_rows(rows: list[Row]) -> GpuRows:
+def _gpu_rows(rows: list[PageRow]) -> GpuRows:
     shares: dict[int | None, dict[ProfilingField, float]] = defaultdict(dict)
     blank = False
     for row in rows:

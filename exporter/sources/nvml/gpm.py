@@ -158,7 +158,11 @@ class GpmWindow:
             self._ask_for(number for number in self._ids if number not in never)
 
     def _grown(
-        self, values: Mapping[int, float], number: int, fastest: plausible.Range, seconds: float
+        self,
+        values: Mapping[int, float],
+        number: int,
+        fastest: plausible.PossibleRange,
+        seconds: float,
     ) -> float | None:
         """Return the growth of a cumulative metric since it was last read.
 

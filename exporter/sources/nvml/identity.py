@@ -16,7 +16,7 @@ import pynvml
 from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
-from exporter.sources.nvml.plausible import Range
+from exporter.sources.nvml.plausible import PossibleRange
 from exporter.sources.nvml.probe import (
     Outcome,
     Probe,
@@ -110,7 +110,7 @@ class MigSlot:
     handle: Any
 
 
-class Identity:
+class IdentityReader:
     """Reads one GPU's static facts through `handle`."""
 
     def __init__(self, handle: Any, index: int, journal: Journal) -> None:
@@ -119,7 +119,9 @@ class Identity:
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
 
-    def _ask(self, fact: str, call: str | Callable[[], Any], check: Range | None = None) -> Any:
+    def _ask(
+        self, fact: str, call: str | Callable[[], Any], check: PossibleRange | None = None
+    ) -> Any:
         """Return the answer of a call, or of pynvml's function of that name; None if it fails or
         `check` finds it impossible."""
         if fact not in self._probes:
@@ -210,7 +212,7 @@ class Identity:
             raise
 
     def _by_name(
-        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: Range
+        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: PossibleRange
     ) -> dict[str, float]:
         """Return the positive values of the `ids` by name; a value of 0 is not known."""
         values = {}

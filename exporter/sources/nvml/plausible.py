@@ -20,7 +20,7 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class PossibleRange:
     """The lowest and highest possible value of one kind of reading; a call checks a value."""
 
     lowest: float
@@ -31,38 +31,38 @@ class Range:
         return value if self.lowest <= value <= self.highest else None
 
 
-POWER_MILLIWATTS = Range(0, 20e6)  # A board takes at most a few kilowatts.
-POWER_LIMIT_MILLIWATTS = Range(1, 20e6)  # A limit of 0 W is no limit.
-ENERGY_MILLIJOULES = Range(0, 1e16)  # Ten kilowatts for thirty years.
-TEMPERATURE_CELSIUS = Range(-50, 200)  # Silicon does not survive more.
-TEMPERATURE_MARGIN_CELSIUS = Range(-200, 200)
-CLOCK_MEGAHERTZ = Range(0, 50_000)  # Memory clocks of 2025 reach 15,000.
-THROTTLE_MASK = Range(0, 0xFFFFFFFE)  # Twelve bits are in use; 32 ones are a sentinel.
-THROTTLE_NANOSECONDS = Range(0, 1e18)  # Thirty years.
-PCIE_GENERATION = Range(1, 15)
-PCIE_WIDTH = Range(1, 32)  # The widest link that PCIe defines.
-PERFORMANCE_STATE = Range(0, 15)  # 32 is "unknown".
-ENGINE_PERCENT = Range(0, 100)
-FAN_COUNT = Range(0, 32)  # Boards have at most a handful; each is a call of its own.
-FAN_PERCENT = Range(0, 200)  # May exceed 100 (nvml.h); 255 is a sentinel.
-LINK_COUNT = Range(0, 1024)
-LINK_MEGABYTES_PER_SECOND = Range(0, 1e7)
-NVLINK_KIB = Range(0, 1e18)  # Ten terabytes a second for three years.
-TOTAL_BYTES = Range(0, 1e19)  # A counter of 64 bits, without its sentinel.
-COUNT = Range(0, 2**53)  # Errors and the like; 2^64 - 1 is a sentinel.
-SMALL_COUNT = Range(0, 0xFFFFFFFE)
-CORES = Range(1, 10_000_000)
-BUS_BITS = Range(1, 1_000_000)
-MEMORY_BYTES = Range(1, 2**50)
-USED_BYTES = Range(0, MEMORY_BYTES.highest)
+POWER_MILLIWATTS = PossibleRange(0, 20e6)  # A board takes at most a few kilowatts.
+POWER_LIMIT_MILLIWATTS = PossibleRange(1, 20e6)  # A limit of 0 W is no limit.
+ENERGY_MILLIJOULES = PossibleRange(0, 1e16)  # Ten kilowatts for thirty years.
+TEMPERATURE_CELSIUS = PossibleRange(-50, 200)  # Silicon does not survive more.
+TEMPERATURE_MARGIN_CELSIUS = PossibleRange(-200, 200)
+CLOCK_MEGAHERTZ = PossibleRange(0, 50_000)  # Memory clocks of 2025 reach 15,000.
+THROTTLE_MASK = PossibleRange(0, 0xFFFFFFFE)  # Twelve bits are in use; 32 ones are a sentinel.
+THROTTLE_NANOSECONDS = PossibleRange(0, 1e18)  # Thirty years.
+PCIE_GENERATION = PossibleRange(1, 15)
+PCIE_WIDTH = PossibleRange(1, 32)  # The widest link that PCIe defines.
+PERFORMANCE_STATE = PossibleRange(0, 15)  # 32 is "unknown".
+ENGINE_PERCENT = PossibleRange(0, 100)
+FAN_COUNT = PossibleRange(0, 32)  # Boards have at most a handful; each is a call of its own.
+FAN_PERCENT = PossibleRange(0, 200)  # May exceed 100 (nvml.h); 255 is a sentinel.
+LINK_COUNT = PossibleRange(0, 1024)
+LINK_MEGABYTES_PER_SECOND = PossibleRange(0, 1e7)
+NVLINK_KIB = PossibleRange(0, 1e18)  # Ten terabytes a second for three years.
+TOTAL_BYTES = PossibleRange(0, 1e19)  # A counter of 64 bits, without its sentinel.
+COUNT = PossibleRange(0, 2**53)  # Errors and the like; 2^64 - 1 is a sentinel.
+SMALL_COUNT = PossibleRange(0, 0xFFFFFFFE)
+CORES = PossibleRange(1, 10_000_000)
+BUS_BITS = PossibleRange(1, 1_000_000)
+MEMORY_BYTES = PossibleRange(1, 2**50)
+USED_BYTES = PossibleRange(0, MEMORY_BYTES.highest)
 
-GPM_PERCENT = Range(0, 200)  # An average over cycles; rounding lifts it a little above 100.
-GPM_MIB_PER_SECOND = Range(0, 1e8)  # A hundred times NVLink 5.
-GPM_TOTAL = Range(0, 1e19)  # As a double, the sentinel of 64 bits is 2^64.
-CYCLES_PER_SECOND = Range(0, 1e14)  # Ten gigahertz on ten thousand SMs.
-BYTES_PER_SECOND = Range(0, GPM_MIB_PER_SECOND.highest * 2**20)
+GPM_PERCENT = PossibleRange(0, 200)  # An average over cycles; rounding lifts it a little above 100.
+GPM_MIB_PER_SECOND = PossibleRange(0, 1e8)  # A hundred times NVLink 5.
+GPM_TOTAL = PossibleRange(0, 1e19)  # As a double, the sentinel of 64 bits is 2^64.
+CYCLES_PER_SECOND = PossibleRange(0, 1e14)  # Ten gigahertz on ten thousand SMs.
+BYTES_PER_SECOND = PossibleRange(0, GPM_MIB_PER_SECOND.highest * 2**20)
 
-FIELDS: Mapping[int, Range] = {
+FIELDS: Mapping[int, PossibleRange] = {
     82: TEMPERATURE_CELSIUS,
     83: ENERGY_MILLIJOULES,
     90: LINK_MEGABYTES_PER_SECOND,

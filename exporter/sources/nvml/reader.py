@@ -15,7 +15,7 @@ from exporter.model.reading import Board, Device, Memory, Process, Vitals, share
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, Identity, is_dead
+from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, IdentityReader, is_dead
 from exporter.sources.nvml.layout import MIG, MigLayout
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, code_of, probe_of
@@ -160,7 +160,7 @@ class NvmlSource:
         self._handle = handle
         self._journal = journal
         self._probe = partial(probe_of, journal, handle)
-        self._identity = Identity(handle, index, journal)
+        self._identity = IdentityReader(handle, index, journal)
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
         self._layout = MigLayout(handle, journal)
         self._mig = self._layout.slots

@@ -20,7 +20,7 @@ from exporter.errors import ConfigError
 from exporter.sources.cupti import release as releases
 from exporter.sources.cupti.choice import Metric
 from exporter.sources.cupti.release import Release
-from exporter.sources.cupti.signals import Form
+from exporter.sources.cupti.signals import MetricForm
 from tests.cli.outcomes import outcome
 from tests.fake_nvml import FakeNvml
 from tests.sources.cupti.real import RELEASES, release
@@ -29,8 +29,8 @@ from tests.terminals import REPOSITORY
 CU12, CU13 = RELEASES
 CUDA = {CU12: "12.9", CU13: "13.0"}
 PAGE = REPOSITORY / "docs" / "cupti.md"
-UNIT = Metric("tensor", "x" * 90, "tensor_fp16", Form.PERCENT)
-LINK = Metric("pcie_receive", "pcie__read_bytes.sum", "pcie_receive_bytes", Form.BYTES)
+UNIT = Metric("tensor", "x" * 90, "tensor_fp16", MetricForm.PERCENT)
+LINK = Metric("pcie_receive", "pcie__read_bytes.sum", "pcie_receive_bytes", MetricForm.BYTES)
 CHECKED = Checked("13.1.115", "TU102", 1, (UNIT, LINK), ("fp64",))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from exporter.sources.cupti.choice import Choices
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 
 PERCENT = ".avg.pct_of_peak_sustained_elapsed"
 PIPE = f"sm__pipe_tensor_cycles_active_realtime{PERCENT}"
@@ -21,7 +21,7 @@ MANY = f"sm__throughput{PERCENT}"
 SHARED = f"sm__pipe_shared_cycles_active_realtime{PERCENT}"
 
 
-def chosen(library: Library, choices: Choices, chip: str) -> dict[str, Any]:
+def chosen(library: CuptiLibrary, choices: Choices, chip: str) -> dict[str, Any]:
     """Return what is sampled of a chip, and in how many passes all of it is counted."""
     began = time.perf_counter()
     choice = choices.of(chip)
@@ -39,7 +39,7 @@ def chosen(library: Library, choices: Choices, chip: str) -> dict[str, Any]:
     }
 
 
-def counted(library: Library, chip: str, names: Sequence[str]) -> tuple[int, int]:
+def counted(library: CuptiLibrary, chip: str, names: Sequence[str]) -> tuple[int, int]:
     """Return passes and the image's size of a set of metrics."""
     with Host(library, chip) as host:
         host.add(names)
@@ -47,7 +47,7 @@ def counted(library: Library, chip: str, names: Sequence[str]) -> tuple[int, int
         return host.passes(image), len(image)
 
 
-def refused(library: Library, chip: str, *names: str) -> int:
+def refused(library: CuptiLibrary, chip: str, *names: str) -> int:
     """Return the code that CUPTI refuses a chip with, or these metrics of it; 0 if it does not."""
     try:
         counted(library, chip, names)
@@ -56,7 +56,7 @@ def refused(library: Library, chip: str, *names: str) -> int:
     return 0
 
 
-def described(library: Library, chip: str, metric: str) -> str | None:
+def described(library: CuptiLibrary, chip: str, metric: str) -> str | None:
     """Return what CUPTI says of a metric."""
     with Host(library, chip) as host:
         return host.description(metric)
@@ -64,7 +64,7 @@ def described(library: Library, chip: str, metric: str) -> str | None:
 
 def main() -> None:
     """Print what the library says."""
-    library = Library(Path(sys.argv[1]))
+    library = CuptiLibrary(Path(sys.argv[1]))
     choices = Choices(library)
     chips = supported_chips(library)
     answer = {

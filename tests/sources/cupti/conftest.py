@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.cupti.library import Library
+from exporter.sources.cupti.library import CuptiLibrary
 from tests.fake_cupti import FakeCupti
 
 Fakes = Callable[..., FakeCupti]
@@ -27,6 +27,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fakes:
     return make
 
 
-def loaded(fake: FakeCupti) -> Library:
+def loaded(fake: FakeCupti) -> CuptiLibrary:
     """Return the fake as CUPTI, loaded into this process."""
-    return Library(fake.cupti())
+    return CuptiLibrary(fake.cupti())

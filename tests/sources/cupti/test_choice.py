@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Activity
 from exporter.sources.cupti.choice import MOST_TRIALS, Metric, largest_set
-from exporter.sources.cupti.signals import SIGNALS, Form
+from exporter.sources.cupti.signals import SIGNALS, MetricForm
 from tests.sources.cupti.real import RELEASES, chip_facts
 
 CU12, CU13 = RELEASES
@@ -62,7 +62,7 @@ EXPECTED = {
 
 
 def metric(signal: int, number: int) -> Metric:
-    return Metric(str(signal), f"{signal}.{number}", "sm", Form.PERCENT)
+    return Metric(str(signal), f"{signal}.{number}", "sm", MetricForm.PERCENT)
 
 
 def monotone(conflicts: Iterable[frozenset[Metric]]) -> Any:
@@ -134,7 +134,7 @@ def test_every_signal_is_a_field_in_its_unit() -> None:
     for signal in SIGNALS:
         named = {signal.field, *(each.field for each in signal.alternatives)} - {None}
         assert named <= set(units)
-        assert all(units[str(name)] == (signal.form is Form.BYTES) for name in named)
+        assert all(units[str(name)] == (signal.form is MetricForm.BYTES) for name in named)
     assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from exporter.errors import LibraryUnavailable
 from exporter.sources.cupti.errors import FAULTS, CuptiError, Remedy
-from exporter.sources.cupti.library import BESIDE, Library
+from exporter.sources.cupti.library import BESIDE, CuptiLibrary
 from tests.conftest import require_tool
 from tests.sources.cupti.real import RELEASES, chip_facts
 from tests.terminals import REPOSITORY
@@ -56,19 +56,19 @@ def test_a_release_that_nobody_checked_is_refused(
 ) -> None:
     """13.2 crashes as its first function is called, so none is."""
     with pytest.raises(LibraryUnavailable) as caught:
-        Library(library(tmp_path, code, version))
+        CuptiLibrary(library(tmp_path, code, version))
     assert str(caught.value) == message
 
 
 def test_a_release_that_is_known_is_loaded(tmp_path: Path) -> None:
     """By its own number, whatever its file's name."""
-    assert Library(library(tmp_path, 0, 28)).version == 28
+    assert CuptiLibrary(library(tmp_path, 0, 28)).version == 28
 
 
 def test_a_library_that_does_not_say_its_version_is_not_used(tmp_path: Path) -> None:
     """As those of 13.3 and later, where there is no driver."""
     with pytest.raises(CuptiError) as caught:
-        Library(library(tmp_path, 999, 130101))
+        CuptiLibrary(library(tmp_path, 999, 130101))
     assert caught.value.code == 999
 
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
             for name in (*BESIDE, path.name):
                 (tmp_path / name).write_bytes(content)
         with pytest.raises(LibraryUnavailable, match=r"^CUPTI cannot be loaded: .+") as caught:
-            Library(path)
+            CuptiLibrary(path)
         assert len(str(caught.value).splitlines()) == 1
 
 

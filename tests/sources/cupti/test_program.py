@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from exporter.sources.cupti import driver
-from exporter.sources.cupti.program import AGAIN, ENDED, Program
+from exporter.sources.cupti.program import AGAIN, ENDED, SamplingProgram
 from tests.sources.cupti.conftest import Fakes
 from tests.sources.cupti.ports import ScriptedPort, wanted
 
@@ -39,7 +39,7 @@ def play(
         port.script = [(0.0, gpus or wanted(*range(len(chips)))), *script]
         port.ends_at = seconds
         options = {"library": str(gpu.cupti()), "procfs": str(tmp_path), **options}
-        return Program(port, options, port.clock, lambda: 0.5).run(), port
+        return SamplingProgram(port, options, port.clock, lambda: 0.5).run(), port
 
     return run
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.cupti.session import Samples, Window
+from exporter.sources.cupti.session import SampledWindow, Samples
 
 MILLISECOND = 1_000_000
 
 
-def taken(samples: Samples, *rows: tuple[int, int, tuple[float, ...]]) -> Window:
+def taken(samples: Samples, *rows: tuple[int, int, tuple[float, ...]]) -> SampledWindow:
     """Take (start, end, values), in milliseconds after 1 s."""
     for start, end, values in rows:
         if samples.admits(*(1000 * MILLISECOND + edge * MILLISECOND for edge in (start, end))):
@@ -32,7 +32,7 @@ def test_a_mean_is_weighted_by_time() -> None:
 
 
 def test_nothing_sampled_is_no_mean_and_not_zero() -> None:
-    assert Samples(2).window() == Window(0.0, 0.0, (None, None), (None, None))
+    assert Samples(2).window() == SampledWindow(0.0, 0.0, (None, None), (None, None))
 
 
 def test_a_sample_that_began_at_zero_is_not_counted() -> None:

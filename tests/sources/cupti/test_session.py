@@ -7,7 +7,7 @@ import pytest
 
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host
-from exporter.sources.cupti.session import Session
+from exporter.sources.cupti.session import SamplingSession
 from exporter.sources.cupti.structures import (
     ProfilerHostConfigAddMetrics,
     ProfilerInitialize,
@@ -20,13 +20,13 @@ TENSOR = "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elaps
 """Any names will do: the fake knows none."""
 
 
-def session_of(fake: FakeCupti, chip: str = "AD102") -> Session:
+def session_of(fake: FakeCupti, chip: str = "AD102") -> SamplingSession:
     library = loaded(fake)
     library.call(ProfilerInitialize)
     host = Host(library, chip)
     host.add((SM, TENSOR))
     metrics = (SM, TENSOR)
-    session = Session(library, 0, chip, host, host.image(), metrics)
+    session = SamplingSession(library, 0, chip, host, host.image(), metrics)
     session.start()
     return session
 

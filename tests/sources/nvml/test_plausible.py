@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Memory
 from exporter.sources.nvml import plausible
-from exporter.sources.nvml.plausible import BELIEVED_AFTER_SECONDS, DriverTotals, Range
+from exporter.sources.nvml.plausible import BELIEVED_AFTER_SECONDS, DriverTotals, PossibleRange
 
-RANGES = {name: kind for name, kind in vars(plausible).items() if isinstance(kind, Range)}
+RANGES = {name: kind for name, kind in vars(plausible).items() if isinstance(kind, PossibleRange)}
 
 
 class Seconds:
@@ -50,7 +50,9 @@ def test_no_range_holds_a_sentinel(name: str, value: float) -> None:
         (plausible.GPM_MIB_PER_SECOND, [0.0, 900_000.0], [1e300, 1e18]),
     ],
 )
-def test_what_is_possible(kind: Range, possible: list[float], impossible: list[float]) -> None:
+def test_what_is_possible(
+    kind: PossibleRange, possible: list[float], impossible: list[float]
+) -> None:
     """Every reading of today's GPU models passes; sentinels and nonsense do not."""
     assert [kind(value) for value in possible] == possible
     assert [kind(value) for value in impossible] == [None] * len(impossible)

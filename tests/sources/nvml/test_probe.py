@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.sources.nvml.plausible import Range
+from exporter.sources.nvml.plausible import PossibleRange
 from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, outcome_of
 from exporter.sources.reading_state import IDENTITY, Journal, Past
 
@@ -201,7 +201,7 @@ def test_impossible_values_are_not_known(caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.INFO)
     journal = Journal("GPU 7")
     values = iter([42, 2**32 - 1, 2**32 - 1, 43])
-    probe: Probe[int] = Probe(journal, "power", [lambda: next(values)], Range(0, 100))
+    probe: Probe[int] = Probe(journal, "power", [lambda: next(values)], PossibleRange(0, 100))
     found = []
     for _ in range(4):
         found.append((probe(), dict(journal.states)))
@@ -231,7 +231,7 @@ def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFix
 def test_a_call_that_is_refused_is_no_longer_implausible() -> None:
     """The state is that of the last answer."""
     chain = Chain(2**40)
-    chain.probe._check = Range(0, 100)
+    chain.probe._check = PossibleRange(0, 100)
     assert chain.probe() is None
     assert chain.journal.states == {"power": "implausible"}
     chain.answers[0] = error(3)

@@ -50,14 +50,6 @@ def test_600_silent_sockets(daemon: Daemon, record_property: Record) -> None:
         wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all silent ones ended")
 
 
-def test_300_that_stop_in_a_request(daemon: Daemon, record_property: Record) -> None:
-    with (
-        under_attack(daemon, daemon.port, "300 unfinished requests", record_property) as seen,
-        Crowd(daemon.port, 300, GET[:-2]),
-    ):
-        wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all ended")
-
-
 def test_idle_connections(daemon: Daemon, record_property: Record) -> None:
     """A thousand that were answered once and stay: they keep no other address out."""
     request = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -128,18 +120,6 @@ def test_40_streams_that_are_not_read(daemon: Daemon, record_property: Record) -
     ):
         time.sleep(PATIENCE_SECONDS)
     assert daemon.lines("Traceback") == []
-
-    def served() -> bool:
-        return talk(daemon.port, [STREAM], 0.5).statuses == [200]
-
-    wait_until(served, ANSWER_SECONDS, "a stream")
-
-
-def test_streams_that_come_and_go(daemon: Daemon, record_property: Record) -> None:
-    with under_attack(daemon, daemon.port, "400 streams that come and go", record_property):
-        for _ in range(20):
-            with Crowd(daemon.port, 20, STREAM, small=True):
-                time.sleep(0.1)
 
     def served() -> bool:
         return talk(daemon.port, [STREAM], 0.5).statuses == [200]

@@ -28,7 +28,7 @@ from tests.abuse.target import (
     threads,
     under_attack,
 )
-from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.daemons import COMMAND
 from tests.e2e.processes import ROOT, Process, environment
 from tests.waiting import wait_until
 
@@ -280,12 +280,3 @@ def test_a_recording_that_expands(
         assert seconds < END_SECONDS
     else:
         assert process.wait() == 2
-
-
-def test_the_schema_is_not_built_for_each_request(daemon: Daemon, record_property: Record) -> None:
-    daemon.get("/api/openapi.json")
-    with under_attack(daemon, daemon.port, "200 requests for the schema", record_property):
-        started = time.monotonic()
-        for _ in range(200):
-            assert daemon.get("/api/openapi.json").status == 200
-        assert time.monotonic() - started < 10

@@ -19,10 +19,13 @@ from pathlib import Path
 
 import bcrypt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from exporter.web.access import auth
-from exporter.web.access.auth import CHALLENGE, AuthMiddleware
+from exporter.web.access.auth import CHALLENGE, AuthMiddleware, Bucket
+from exporter.web.access.config import RateLimit
 from exporter.web.access.reload import WebConfigWatcher
 from exporter.web.fairness import origin
 from exporter.web.server import protocol
@@ -211,18 +214,6 @@ def test_every_path_but_one_asks(start: Start) -> None:
     for path in ("/", "/metrics", "/-/ready", "/-/healthy/", "/-/healthy?", "/-//healthy"):
         expected = 200 if path == "/-/healthy?" else 401
         assert node.get(path).status == expected, path
-
-
-def test_head_is_refused_without_a_body(start: Start) -> None:
-    """The next answer on the connection is not read as one."""
-    kept = start(USERS).connect()
-
-    refused = kept.get(method="HEAD")
-
-    assert (refused.status, refused.body) == (401, b"")
-    assert refused.values("content-length") == ["31"]
-    assert kept.get(headers=basic("ann", b"summer")).status == 200
-    kept.close()
 
 
 def test_a_new_password_holds_within_a_second(start: Start) -> None:
@@ -434,20 +425,6 @@ def test_a_broken_file_closes_an_encrypted_port_to_who_is_not_in(start: Start) -
     kept.close()
 
 
-def test_a_broken_file_answers_no_password(start: Start) -> None:
-    """Nobody can know which are still good."""
-    node = start(TLS + USERS)
-    kept = node.connect(client_context())
-    assert kept.get(headers=basic("ann", b"summer")).status == 200
-
-    node.path.write_text("{")
-    time.sleep(1.1)
-
-    assert kept.get(headers=basic("ann", b"summer")).status == 503
-    assert kept.get("/-/healthy").status == 200
-    kept.close()
-
-
 def test_clients_are_known_by_certificate_and_name(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -483,3 +460,41 @@ def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None
     assert kept.get().values("connection") == ["close"]
     with pytest.raises(http.client.NotConnected):
         kept.get()
+
+
+def test_a_burst_and_then_one_each_interval() -> None:
+    """The bucket starts full and does not overflow."""
+    bucket = Bucket(RateLimit(2.0, 3), 100.0)
+
+    assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
+    assert bucket.retry_after_seconds == 2
+    assert [bucket.take(at) for at in (101.0, 102.0, 102.0, 103.9, 104.0)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
+
+
+def test_without_a_burst_nothing_passes() -> None:
+    """As in Go."""
+    bucket = Bucket(RateLimit(1.0, 0), 0.0)
+
+    assert not any(bucket.take(float(at)) for at in range(0, 1000, 100))
+
+
+@given(
+    st.floats(1e-9, 1e6),
+    st.integers(0, 50),
+    st.lists(st.floats(0, 100), max_size=60),
+)
+def test_no_more_pass_than_were_promised(interval: float, burst: int, gaps: list[float]) -> None:
+    """Over any time: the burst, and one for each interval that has passed."""
+    bucket, now, passed = Bucket(RateLimit(interval, burst), 0.0), 0.0, 0
+    for gap in gaps:
+        now += gap
+        passed += bucket.take(now)
+
+    assert passed <= burst + now / interval + 1e-6

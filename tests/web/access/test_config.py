@@ -13,8 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
+from exporter.web.access import config as schema
 from exporter.web.access.config import RateLimit, WebConfig, parse, seconds
-from exporter.web.access.names import CIPHERS, CIPHERS_OF_TLS13, CLIENT_AUTH, CURVES, VERSIONS
+from exporter.web.access.names import (
+    CIPHERS,
+    CIPHERS_OF_TLS13,
+    CLIENT_AUTH,
+    CURVES,
+    HEADERS,
+    VERSIONS,
+)
 from exporter.yaml_lines import loads
 
 HASH = "$2b$04$......................w74bL5gU7LSJClZClCa.Pkz14aTv/XO"
@@ -110,45 +118,27 @@ rate_limit:
             "\ntls_server_confg: {}",
             "web.yml:2: key 'tls_server_confg': not known, did you mean",
         ),
-        ("tls_server_config: {cert_filse: a}", "did you mean cert_file?"),
         ("tls_server_config: {zzz: a}", "key 'tls_server_config.zzz': not known, expected one of "),
         ("tls_server_config: on", "key 'tls_server_config': expected a mapping"),
-        ("tls_server_config: {cert_file: a}", "missing one of key or key_file"),
-        ("tls_server_config: {key: a}", "missing one of cert or cert_file"),
         ("tls_server_config: {min_version: TLS13}", "missing one of cert or cert_file"),
         ("tls_server_config: {cert_file: 1}", "cert_file': expected text, got 1"),
         ("tls_server_config: {cert: 17}", "cert': expected text in PEM form"),
-        (TLS + ", client_ca: a}", "a client CA without a client_auth_type"),
-        (
-            TLS + ", client_ca_file: a, client_auth_type: NoClientCert}",
-            "without a client_auth_type",
-        ),
-        (TLS + ", client_auth_type: RequestClientCert}", "RequestClientCert does not verify"),
-        (TLS + ", client_auth_type: RequireAnyClientCert}", "RequireAnyClientCert does not verify"),
         (TLS + ", client_auth_type: RequireClientCert}", "RequireClientCert does not verify"),
         (TLS + ", client_auth_type: requireandverifyclientcert}", "did you mean RequireAndVerify"),
         (TLS + ", client_allowed_sans: [a]}", "no certificate is asked for"),
         (TLS + ", client_allowed_sans: []}", "nobody could connect"),
         (TLS + ", client_allowed_sans: [1]}", "client_allowed_sans.0': expected text, got 1"),
         (TLS + ", client_allowed_sans: a}", "expected a list of at most 1000 texts"),
-        (TLS + ", min_version: TLS14}", "'TLS14' is not known, did you mean TLS1"),
         (TLS + ", min_version: 1.2}", "min_version': expected text, got 1.2"),
         (
             TLS + ", min_version: TLS13, max_version: TLS12}",
             "expected at least min_version",
         ),
-        (TLS + ", cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}", "'TLS_RSA_WITH_RC4_128_SHA' is not"),
         (TLS + ", cipher_suites: [TLS_AES_128_GCM_SHA256]}", "which HTTP/2 needs"),
-        (TLS + ", curve_preferences: [P256]}", "did you mean CurveP256?"),
         (TLS + ", prefer_server_cipher_suites: 1}", "expected true or false, got 1"),
         ("http_server_config: {http2: maybe}", "expected true or false, got 'maybe'"),
-        (
-            "http_server_config: {headers: {Server: x}}",
-            "headers.Server': not kn",
-        ),
         ("http_server_config: {headers: {X-Frame-Options: DENY}}", "expected deny or sameorigin"),
         ('http_server_config: {headers: {X-Frame-Options: ""}}', "expected deny or sameorigin"),
-        ("http_server_config: {headers: {X-Content-Type-Options: a}}", "expected nosniff, got 'a'"),
         ('http_server_config: {headers: {X-XSS-Protection: "a\\r\\nb: c"}}', "printable ASCII"),
         ("http_server_config: {headers: {X-XSS-Protection: [1]}}", "expected text, got a list"),
         ("basic_auth_users: [a]", "key 'basic_auth_users': expected a mapping"),
@@ -220,11 +210,6 @@ def test_what_is_hardly_meant_is_said(text: str, note: str) -> None:
     assert line.startswith("web.yml:1:")
 
 
-def test_http2_off_is_what_happens_anyway() -> None:
-    """So nothing is said about it."""
-    assert config("http_server_config: {http2: false}") == WebConfig()
-
-
 @pytest.mark.parametrize(
     ("text", "length"),
     [
@@ -252,35 +237,11 @@ def test_other_durations_are_refused(text: str) -> None:
         seconds(text)
 
 
+KEYS = st.sampled_from(
+    [*schema._TOP, *schema._TLS, *HEADERS, "http2", "headers", "interval", "burst"]
+)
 WORDS = st.sampled_from(
     [*CIPHERS, *CIPHERS_OF_TLS13, *CLIENT_AUTH, *CURVES, *VERSIONS, HASH, "1s", "deny", "a.pem", ""]
-)
-KEYS = st.sampled_from(
-    [
-        "tls_server_config",
-        "http_server_config",
-        "basic_auth_users",
-        "rate_limit",
-        "cert",
-        "key",
-        "client_ca",
-        "cert_file",
-        "key_file",
-        "client_auth_type",
-        "client_ca_file",
-        "client_allowed_sans",
-        "min_version",
-        "max_version",
-        "cipher_suites",
-        "curve_preferences",
-        "prefer_server_cipher_suites",
-        "http2",
-        "headers",
-        "X-Frame-Options",
-        "interval",
-        "burst",
-        "Content-Security-Policy",
-    ]
 )
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | WORDS
 VALUES = st.recursive(

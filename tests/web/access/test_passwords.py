@@ -86,19 +86,6 @@ def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right
     assert asyncio.run(ask()) == [is_right, is_right]
 
 
-def test_hashes_are_computed_in_threads_one_at_a_time(computed: Computed) -> None:
-    """The event loop and the other processor stay free."""
-
-    async def ask() -> list[bool]:
-        checker = Passwords()
-        asked = [checker.check(USERS, b"alice", b"%d" % number, str(number)) for number in range(8)]
-        return await asyncio.gather(*asked)
-
-    assert asyncio.run(ask()) == [False] * 8
-    assert computed.most_at_once == 1
-    assert computed.threads == {"password"}
-
-
 def test_what_came_out_is_remembered(computed: Computed) -> None:
     """A scrape every second costs one hash in all, and so does a wrong password."""
 
@@ -214,55 +201,6 @@ def test_one_origin_leaves_little_behind(computed: Computed) -> None:
     asyncio.run(ask())
 
 
-@pytest.mark.parametrize("origins", [4, 40, 400])
-def test_who_knows_gets_through_a_flood(computed: Computed, origins: int) -> None:
-    """After one turn of each origin that guesses, however often each of them does."""
-    over = False
-
-    async def guess(checker: Passwords, number: int, times: int) -> None:
-        word = 0
-        while not over:
-            word += 1
-            try:
-                password = b"%d %d %d" % (number, times, word)
-                assert not await checker.check(USERS, b"alice", password, place(number))
-            except Busy:
-                await asyncio.sleep(0.2)
-
-    async def know(checker: Passwords, password: bytes) -> bool | None:
-        last = len(computed.hashes) + 2 * origins + 10
-        while len(computed.hashes) < last:
-            try:
-                return await checker.check(USERS, b"alice", password, place(9999))
-            except Busy:
-                await asyncio.sleep(0)
-        return None
-
-    async def ask() -> None:
-        nonlocal over
-        checker = Passwords()
-        flood = [
-            asyncio.ensure_future(guess(checker, number, times))
-            for number in range(origins)
-            for times in range(max(2, 400 // origins))
-        ]
-        try:
-            while len(computed.hashes) < origins:
-                await asyncio.sleep(0.01)
-            await race(checker)
-        finally:
-            over = True
-            await asyncio.gather(*flood)
-
-    async def race(checker: Passwords) -> None:
-        for password, is_right in ((b"open sesame", True), (b"nearly", False)):
-            before = len(computed.hashes)
-            assert await know(checker, password) == is_right
-            assert computed.passwords.index(password) - before <= origins + 1
-
-    asyncio.run(ask())
-
-
 def test_what_could_not_be_checked_is_neither_right_nor_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -280,15 +218,6 @@ def test_what_could_not_be_checked_is_neither_right_nor_wrong(
         assert await checker.check(USERS, b"alice", b"open sesame")
 
     asyncio.run(ask())
-
-
-def test_a_hash_that_bcrypt_refuses_is_no_match() -> None:
-    """It has been checked when it was read; if it ever slips through, nobody is let in."""
-
-    async def ask() -> bool:
-        return await Passwords().check({"alice": Hash("$2b$04$nonsense")}, b"alice", b"x")
-
-    assert not asyncio.run(ask())
 
 
 @pytest.mark.parametrize("cost", [4, 10])

@@ -89,15 +89,6 @@ def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.Monke
     assert watched.access.ok
 
 
-def test_the_same_content_again_changes_nothing(watched: Watched) -> None:
-    """Connections stay where somebody only touches a file."""
-    before = watched.access.active
-    (watched.folder / "node.crt").write_bytes(cert_pem(server()))
-    os.utime(watched.path)
-
-    assert watched.look() is before
-
-
 def test_a_new_certificate_and_key_are_used(watched: Watched) -> None:
     """For the next connection."""
     write_files(watched.folder, "other")
@@ -160,22 +151,6 @@ def test_half_a_rotation_lets_nobody_in_until_it_is_whole(
     assert [(record.levelname, record.getMessage()[:45]) for record in caplog.records] == [
         ("ERROR", "the web configuration cannot be used, nobody "),
         ("INFO", "the web configuration has changed, and holds "),
-    ]
-
-
-def test_what_was_broken_and_is_as_before_keeps_its_connections(
-    watched: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
-    """They were let in on these terms."""
-    caplog.set_level(logging.INFO)
-    before = watched.access.active
-    watched.write("tls_server_config: [")
-    assert watched.look().problem is not None
-    watched.write(TEXT)
-
-    assert watched.look() == before
-    assert [record.getMessage() for record in caplog.records][1:] == [
-        "the web configuration can be used again"
     ]
 
 
@@ -395,21 +370,6 @@ def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> No
         assert (await watched.access.recent()).generation == 2
         await asyncio.to_thread(write_files, watched.folder, "first")
         assert (await watched.access.recent()).generation == 2
-
-    in_loop(test)
-
-
-def test_who_waits_for_other_terms_gets_to_know(watched: Watched) -> None:
-    """A stream ends when the terms that it was let in on do."""
-
-    async def test() -> None:
-        waiting = asyncio.ensure_future(watched.access.superseded(1))
-        await watched.access.look()
-        assert not waiting.done()
-        await asyncio.to_thread(write_files, watched.folder, "other")
-        await watched.access.look()
-        await waiting
-        await watched.access.superseded(1)
 
     in_loop(test)
 

@@ -9,6 +9,7 @@ import ssl
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -16,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
+from exporter.web.access.config import normal
 from exporter.web.access.reload import LoadedConfig, load
+from exporter.web.access.tls import allowed
 from tests.web.access.authority import (
     authority,
     ca_pem,
@@ -249,18 +252,6 @@ def test_curves_are_held(folder: Path, curves: str, offered: str, is_let_in: boo
     assert (agreed.greeting == GREETING) is is_let_in
 
 
-def test_several_curves_become_the_first_where_python_can_set_one(folder: Path) -> None:
-    """And that is said."""
-    text = f"tls_server_config:\n{FILES}  curve_preferences: [CurveP384, CurveP256]\n"
-    notes = loaded(folder, text).notes
-    expected = f"{folder}/web.yml:1: key 'tls_server_config': of curve_preferences only the first, "
-
-    if hasattr(ssl.SSLContext, "set_groups"):
-        assert notes == ()
-    else:
-        assert [note[: len(expected)] for note in notes] == [expected]
-
-
 def test_a_curve_that_cannot_be_set_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As X25519 in Python 3.10: OpenSSL chooses, and prefers it."""
 
@@ -362,3 +353,62 @@ def test_no_damage_to_a_file_raises_anything_but_the_refusal(
 
     with contextlib.suppress(ConfigError):
         assert loaded(folder, f"tls_server_config:\n{FILES}{VERIFY}").context is not None
+
+
+CERTIFICATE: dict[str, Any] = {
+    "subject": ((("commonName", "common.example"),),),
+    "subjectAltName": (
+        ("DNS", "scraper.example"),
+        ("email", "ops@example.org"),
+        ("URI", "spiffe://example.org/scraper"),
+        ("IP Address", "10.0.0.7"),
+        ("IP Address", "2001:DB8:0:0:0:0:0:1"),
+        ("othername", "<unsupported>"),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scraper.example",
+        "ops@example.org",
+        "spiffe://example.org/scraper",
+        "10.0.0.7",
+        "::ffff:10.0.0.7",
+        "2001:db8::1",
+        "2001:DB8:0::0:1",
+    ],
+)
+def test_one_name_is_enough(name: str) -> None:
+    """Of any kind; addresses however they are written."""
+    assert allowed(CERTIFICATE, {normal("nobody"), normal(name)})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["common.example", "example", "SCRAPER.example", "*.example", "10.0.0.8", "<unsupported>", ""],
+)
+def test_other_names_are_not(name: str) -> None:
+    """Neither the subject nor what is only similar."""
+    assert not allowed(CERTIFICATE, {normal(name)})
+
+
+@pytest.mark.parametrize("certificate", [None, {}, {"subjectAltName": ()}])
+def test_who_has_no_name_is_not_let_in(certificate: dict[str, Any] | None) -> None:
+    """Unless no name is asked for."""
+    assert not allowed(certificate, {"scraper.example"})
+    assert allowed(certificate, frozenset())
+
+
+ANYTHING = st.recursive(
+    st.none() | st.integers() | st.text() | st.binary(),
+    lambda below: st.lists(below) | st.tuples(below, below) | st.dictionaries(st.text(), below),
+    max_leaves=8,
+)
+
+
+@given(ANYTHING | st.builds(lambda names: {"subjectAltName": names}, ANYTHING))
+def test_whatever_a_certificate_holds_is_no_name(certificate: Any) -> None:
+    """What comes from the other end of a connection never raises."""
+    assert not allowed(certificate, {"scraper.example"})

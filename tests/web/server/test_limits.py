@@ -183,16 +183,6 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "origin", elsewhere)
 
 
-def test_all_addresses_of_this_host_are_one() -> None:
-    """Who may open sockets here has sixteen million of them."""
-    with open_site(FEW) as (site, connect):
-        busy = [connect(GET % b"/slow", address) for address in ("127.0.0.2", "127.255.0.7")]
-        wait_until(lambda: len(site.scopes) == len(busy))
-        new = connect(b"", "127.1.2.3")
-        wait_until(lambda: not new.is_open)
-        assert site.count.connections_refused_total["address_limit"] == 1
-
-
 @pytest.mark.usefixtures("apart")
 @pytest.mark.parametrize(
     ("addresses", "reason"),
@@ -233,18 +223,6 @@ def test_large_answers_of_their_own_are_bounded() -> None:
             connect(GET % b"/own")
         wait_until(lambda: site.count.requests_aborted_total["room"] >= 6)
         assert connect(GET % b"/").answer().endswith(b"GET /\n")
-
-
-def test_it_stops_with_stuck_connections() -> None:
-    """In time, and without a line for each."""
-    with open_site(Limits(200, 200)) as (site, connect):
-        for number in range(150):
-            connect((b"", GET % b"/own", GET % b"/stream", b"GET")[number % 4])
-        wait_until(lambda: len(site.scopes) >= 74)
-        began = time.monotonic()
-        site.server.request_stop()
-        site.wait()
-        assert time.monotonic() - began < 4
 
 
 def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:

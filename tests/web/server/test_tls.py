@@ -139,32 +139,6 @@ def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_a_client_needs_an_allowed_name(secure: Secure) -> None:
-    """One of them is enough; no certificate is none."""
-    secure.config.active = ActiveConfig(
-        secure.config.active.context, frozenset({"prometheus", "2001:db8::1"})
-    )
-    assert secure.ask("prometheus", "other").endswith(b"GET /\n")
-    assert secure.ask("2001:0db8::1").endswith(b"GET /\n")
-    assert secure.ask("somebody") == b""
-    assert secure.ask() == b""
-    assert secure.site.count.connections_refused_total["client_name"] == 2
-    assert len(secure.site.scopes) == 2
-
-
-def test_a_broken_configuration_lets_nobody_in(secure: Secure) -> None:
-    """Until it is mended; who is in stays."""
-    good = secure.config.active
-    with secure.connect() as inside:
-        secure.config.active = ActiveConfig(good.context, problem="no such file")
-        assert secure.ask() == b""
-        assert secure.site.count.connections_refused_total["web_config"] == 1
-        inside.sendall(GET % b"/inside")
-        assert inside.recv(1 << 16)
-    secure.config.active = good
-    assert secure.ask().endswith(b"GET /\n")
-
-
 def test_an_error_in_looking_lets_nobody_in(
     secure: Secure, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -155,6 +155,7 @@ class Connection(asyncio.Protocol):
         except Exception:
             log.exception("a connection was not accepted")
             self.abort()
+            return
         if self.activity.phase is Phase.CLOSING:
             return
         if config.context is None:
@@ -164,6 +165,9 @@ class Connection(asyncio.Protocol):
         else:
             self._tls = TlsSession(config.context, self._write)
         self._transport.resume_reading()
+        if self._received:  # Python 3.10 reads although it was told to pause
+            received, self._received = bytes(self._received), bytearray()
+            self.data_received(received)
 
     def _reject(self, reason: str) -> None:
         self._acceptor.counts.refuse_connection(reason)

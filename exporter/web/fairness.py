@@ -10,17 +10,17 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 PREFIX_BITS = {4: 32, 6: 64}
-"""By IP version: whoever has one address of IPv6 has all that begin so."""
+"""By IP version: a host has a whole /64 of IPv6."""
 
 T = TypeVar("T")
 
 
 @lru_cache(maxsize=1024)
 def origin(address: str) -> str:
-    """Return what all addresses that one client can come from have in common.
+    """Return the network that counts as one client.
 
-    Those of 127.0.0.0/8 are one, so are those of an IPv6 /64; another IPv4 address stands for
-    itself, also mapped to IPv6. What is no address stands for itself as well.
+    It is 127.0.0.0/8, an IPv6 /64 or a single IPv4 address, also mapped to IPv6. What is no address
+    is returned as it is.
     """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
@@ -33,74 +33,70 @@ def origin(address: str) -> str:
 
 
 class FairQueue(Generic[T]):
-    """A bounded number of items, of which every origin has its share; each is in it once.
-
-    The origins take turns, and the items of one keep their order: an item that is the first of its
-    origin has its turn after at most one of each other origin.
-    """
+    """A bounded queue with round-robin between clients, first in first out within one."""
 
     def __init__(self, most: int, most_of_one: int | None = None) -> None:
-        """Take how many there may be, and how many of one origin."""
+        """Take how many items there may be, and how many of one client."""
         self._most = most
         self._most_of_one = most if most_of_one is None else most_of_one
-        self._of: dict[str, deque[T]] = {}
-        """By origin, in the order of their turns; none is empty."""
-        self._having: dict[int, dict[str, None]] = {}
-        """The origins that have so many items; none is empty."""
+        self._items: dict[str, deque[T]] = {}
+        """By client, in the order of their turns; none is empty."""
+        self._by_count: dict[int, dict[str, None]] = {}
+        """The clients with so many items each; none is empty."""
         self._length = 0
 
     def __len__(self) -> int:
-        """Return how many there are; any thread may ask."""
+        """Return the number of items, in any thread."""
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        """Yield all, in no order that means anything."""
-        for items in self._of.values():
+        """Yield all, in no particular order."""
+        for items in self._items.values():
             yield from items
 
-    def put(self, of: str, item: T) -> T | None:
-        """Add an item of an origin; return the one that has to go for it, which may be itself.
+    def put(self, client: str, item: T) -> T | None:
+        """Add an item; at a limit, return the item that was dropped, which may be the new one.
 
-        It is the newest of the origin that has most; between equals, of the newcomer's.
+        It is the newest of the client with most items; between equals, of this one.
         """
-        own = self._of.setdefault(of, deque())
+        own = self._items.setdefault(client, deque())
         own.append(item)
-        self._count(of, len(own) - 1, len(own))
-        heaviest = of
+        self._count(client, len(own) - 1, len(own))
+        heaviest = client
         if len(own) <= self._most_of_one:
             if self._length <= self._most:
                 return None
-            those = self._having[max(self._having)]
-            heaviest = of if of in those else next(iter(those))
-        left_out = self._of[heaviest][-1]
+            those = self._by_count[max(self._by_count)]
+            heaviest = client if client in those else next(iter(those))
+        left_out = self._items[heaviest][-1]
         self.discard(heaviest, left_out)
         return left_out
 
     def pop(self) -> T:
-        """Remove and return the item whose turn it is; raises KeyError if there is none."""
-        of = next(iter(self._of), "")
-        items = self._of.pop(of)
+        """Remove and return the next item; raises KeyError if there is none."""
+        client = next(iter(self._items), "")
+        items = self._items.pop(client)
         item = items.popleft()
-        self._count(of, len(items) + 1, len(items))
+        self._count(client, len(items) + 1, len(items))
         if items:
-            self._of[of] = items
+            self._items[client] = items
         return item
 
-    def discard(self, of: str, item: T) -> None:
+    def discard(self, client: str, item: T) -> None:
         """Remove an item, if it is there."""
-        items = self._of.get(of)
+        items = self._items.get(client)
         if items is not None and item in items:
             items.remove(item)
-            self._count(of, len(items) + 1, len(items))
+            self._count(client, len(items) + 1, len(items))
             if not items:
-                del self._of[of]
+                del self._items[client]
 
-    def _count(self, of: str, before: int, now: int) -> None:
-        """Note how many items an origin had and has: who floods is not counted anew each time."""
+    def _count(self, client: str, before: int, now: int) -> None:
+        """Update the counts by origin, so that a flood costs no scan of the queue."""
         self._length += now - before
         if before:
-            del self._having[before][of]
-            if not self._having[before]:
-                del self._having[before]
+            del self._by_count[before][client]
+            if not self._by_count[before]:
+                del self._by_count[before]
         if now:
-            self._having.setdefault(now, {})[of] = None
+            self._by_count.setdefault(now, {})[client] = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what takes long beside the event loop, in threads that are there from the start."""
+"""Runs blocking functions beside the event loop, in a fixed number of threads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Threads that wait for work: serving needs no new one where the node has no more pids.
+    """A pool whose threads start at once, so that a node without free pids can still serve.
 
-    The end of the process does not wait for them, as it would for asyncio's own: a file system
-    that does not answer must not keep it from stopping.
+    They are daemon threads, unlike asyncio's own: a file system that hangs does not delay the end.
     """
 
     def __init__(self, name: str, count: int = 1) -> None:

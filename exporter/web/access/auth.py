@@ -30,18 +30,18 @@ from exporter.web.server.counts import uncounted
 from exporter.web.threads import Threads
 
 OPEN_PATH = "/-/healthy"
-"""It asks for nothing: what starts the daemon anew when it hangs has no password."""
+"""It needs no password: liveness probes have none."""
 CHALLENGE = b'Basic realm="roofline-exporter", charset="UTF-8"'
 NO_STORE = (b"cache-control", b"no-store")
 RETRY_SECONDS = 1
-MOST_REMEMBERED = 100
-"""Right ones, and as many wrong ones."""
-MOST_WAITING = 1024
-"""Passwords that are to be checked: so many origins can have their turn."""
-MOST_WAITING_OF_ONE = 16
+CACHE_SIZE = 100
+"""Right passwords, and as many wrong ones."""
+MOST_QUEUED = 1024
+"""Passwords to be checked."""
+MOST_QUEUED_OF_ONE = 16
 """Of one origin, so that it does not leave an hour's work behind."""
-MOST_HELD = 32
-"""Requests that wait for that: each is a connection that makes no room for others."""
+MOST_WAITING = 32
+"""Requests that wait for their check: each takes a connection."""
 LONGEST_PASSWORD = 72
 """Bytes; bcrypt does not look at more."""
 
@@ -69,7 +69,7 @@ class AuthMiddleware:
         """Guard an application.
 
         Args:
-            app: what answers those who may ask.
+            app: answers authorized requests.
             config: the web configuration.
             count: is called with the reason of each refusal.
             clock: gives seconds; never steps.
@@ -128,10 +128,7 @@ class AuthMiddleware:
         return self._bucket
 
     def _ending(self, receive: Receive, active: ActiveConfig) -> Receive:
-        """Return `receive` that says that the client has gone once another configuration holds.
-
-        A stream would go on under the old ones for as long as it likes.
-        """
+        """Return `receive` that ends a stream once another configuration holds."""
 
         async def ending() -> Message:
             received = asyncio.ensure_future(receive())
@@ -188,7 +185,7 @@ class Bucket:
 
 
 class Busy(Exception):
-    """Too many wait already; asking again a second later may help."""
+    """Too many wait already; retry after a second."""
 
 
 def credentials(header: bytes) -> tuple[bytes, bytes] | None:
@@ -204,22 +201,20 @@ def credentials(header: bytes) -> tuple[bytes, bytes] | None:
     return (user, password) if colon else None
 
 
-class _Asked(NamedTuple):
-    """A password that is to be checked."""
+class _Check(NamedTuple):
+    """A password to be checked."""
 
-    of: str
-    """Its origin."""
+    origin: str
     key: bytes
     password: bytes
-    wanted: Hash
-    is_known: bool
-    """Whether there is such a user."""
-    answer: asyncio.Future[bool | None]
-    """Whether it is right; None for who is not to wait."""
+    hashed: Hash
+    user_exists: bool
+    result: asyncio.Future[bool | None]
+    """Whether it is right; None to answer 503."""
 
-    def say(self, is_right: bool | None) -> None:
-        if not self.answer.done():
-            self.answer.set_result(is_right)
+    def resolve(self, is_right: bool | None) -> None:
+        if not self.result.done():
+            self.result.set_result(is_right)
 
 
 class Passwords:
@@ -230,8 +225,8 @@ class Passwords:
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
         self._thread = Threads("password")
-        self._turns: FairQueue[_Asked] = FairQueue(MOST_WAITING, MOST_WAITING_OF_ONE)
-        self._held: FairQueue[_Asked] = FairQueue(MOST_HELD)
+        self._queue: FairQueue[_Check] = FairQueue(MOST_QUEUED, MOST_QUEUED_OF_ONE)
+        self._waiting: FairQueue[_Check] = FairQueue(MOST_WAITING)
         self._checking: asyncio.Task[None] | None = None
 
     async def check(
@@ -247,43 +242,43 @@ class Passwords:
         # bcrypt looks at no more bytes, and some implementations of it at none after a NUL.
         if len(password) > LONGEST_PASSWORD or b"\0" in password:
             return False
-        wanted = found or self._dummy(users, user)
-        key = self._key(user, password, wanted)
-        known = self._remembered(key)
-        if known is not None:
-            return known
-        loop, of = asyncio.get_running_loop(), origin(address)
-        asked = _Asked(of, key, password, wanted, found is not None, loop.create_future())
-        for queue in (self._turns, self._held):
-            left_out = queue.put(of, asked)
-            if left_out is not None:
-                left_out.say(None)
-            if left_out is asked:
+        hashed = found or self._dummy(users, user)
+        key = self._key(user, password, hashed)
+        cached = self._cached(key)
+        if cached is not None:
+            return cached
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[bool | None] = loop.create_future()
+        check = _Check(origin(address), key, password, hashed, found is not None, result)
+        for queue in (self._queue, self._waiting):
+            dropped = queue.put(check.origin, check)
+            if dropped is not None:
+                dropped.resolve(None)
+            if dropped is check:
                 break
         if self._checking is None or self._checking.done():
             self._checking = loop.create_task(self._check_all())
         try:
-            is_right = await asked.answer
+            is_right = await result
         finally:
-            self._held.discard(of, asked)
+            self._waiting.discard(check.origin, check)
         if is_right is None:
             raise Busy
         return is_right
 
     async def _check_all(self) -> None:
-        while self._turns:
-            asked, is_right = self._turns.pop(), None
+        while self._queue:
+            check, is_right = self._queue.pop(), None
             try:
-                matches = await self._thread.run(_matches, asked.password, asked.wanted)
+                matches = await self._thread.run(_matches, check.password, check.hashed)
             except Exception:  # such as no memory: neither right nor wrong
                 log.debug("a password was not checked", exc_info=True)
             else:
-                is_right = matches and asked.is_known
-                self._remember(self._right if is_right else self._wrong, asked.key)
-            # Who asks again and again has one turn for all of it.
-            for each in [asked, *(each for each in self._turns if each.key == asked.key)]:
-                self._turns.discard(each.of, each)
-                each.say(is_right)
+                is_right = matches and check.user_exists
+                self._cache(self._right if is_right else self._wrong, check.key)
+            for each in [check, *(each for each in self._queue if each.key == check.key)]:
+                self._queue.discard(each.origin, each)
+                each.resolve(is_right)
 
     def _dummy(self, users: Mapping[str, Hash], user: bytes) -> Hash:
         """Return a hash for an unknown user: always the same, and of a cost that a user's has."""
@@ -291,30 +286,30 @@ class Passwords:
         number = int.from_bytes(hmac.digest(self._secret, user, "sha256")[:8], "big")
         return dummy(costs[number % len(costs)] if costs else 10)
 
-    def _key(self, user: bytes, password: bytes, wanted: Hash) -> bytes:
-        """Return what stands for them; it has the hash in it, so that a new one takes effect."""
-        parts = (user, password, wanted.octets)
+    def _key(self, user: bytes, password: bytes, hashed: Hash) -> bytes:
+        """Return the key of the cache; it contains the hash, so that a new one takes effect."""
+        parts = (user, password, hashed.octets)
         text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._secret, text, "sha256")
 
-    def _remembered(self, key: bytes) -> bool | None:
+    def _cached(self, key: bytes) -> bool | None:
         for known, is_right in ((self._right, True), (self._wrong, False)):
             if key in known:
                 known.move_to_end(key)
                 return is_right
         return None
 
-    def _remember(self, known: OrderedDict[bytes, None], key: bytes) -> None:
+    def _cache(self, known: OrderedDict[bytes, None], key: bytes) -> None:
         known[key] = None
-        while len(known) > MOST_REMEMBERED:
+        while len(known) > CACHE_SIZE:
             known.popitem(last=False)
 
 
-def _matches(password: bytes, wanted: Hash) -> bool:
+def _matches(password: bytes, hashed: Hash) -> bool:
     import bcrypt  # only who has users needs it, for whom it is loaded with the file
 
     try:
-        return bcrypt.checkpw(password, wanted.octets)
+        return bcrypt.checkpw(password, hashed.octets)
     except ValueError:
         return False
 

@@ -121,7 +121,7 @@ def test_who_guesses_cannot_push_out_who_knows(computed: Computed) -> None:
     async def ask() -> int:
         checker = Passwords()
         assert await checker.check(USERS, b"alice", b"open sesame")
-        for number in range(auth.MOST_REMEMBERED + 1):
+        for number in range(auth.CACHE_SIZE + 1):
             assert not await checker.check(USERS, b"alice", b"%d" % number)
         before = len(computed.hashes)
         assert await checker.check(USERS, b"alice", b"open sesame")
@@ -163,7 +163,7 @@ def test_few_are_held_until_their_turn(computed: Computed) -> None:
             asyncio.ensure_future(
                 checker.check(USERS, b"alice", b"%d" % number, place(number // 16))
             )
-            for number in range(auth.MOST_HELD)
+            for number in range(auth.MOST_WAITING)
         ]
         await asyncio.sleep(0)
         scraper = asyncio.ensure_future(checker.check(USERS, b"alice", b"open sesame", place(9)))
@@ -176,7 +176,7 @@ def test_few_are_held_until_their_turn(computed: Computed) -> None:
         assert await asyncio.gather(*guesses[:15], *guesses[16:]) == [False] * 31
         before = len(computed.hashes)
         assert not await checker.check(USERS, b"alice", b"15", place(0))
-        assert len(computed.hashes) == before == auth.MOST_HELD + 1
+        assert len(computed.hashes) == before == auth.MOST_WAITING + 1
 
     asyncio.run(ask())
 
@@ -196,7 +196,7 @@ def test_one_origin_leaves_little_behind(computed: Computed) -> None:
         await asyncio.sleep(0.01)
         computed.gate.set()
         answers = await asyncio.gather(*guesses, return_exceptions=True)
-        assert len(computed.hashes) == answers.count(False) <= auth.MOST_WAITING_OF_ONE + 1
+        assert len(computed.hashes) == answers.count(False) <= auth.MOST_QUEUED_OF_ONE + 1
 
     asyncio.run(ask())
 

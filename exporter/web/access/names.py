@@ -5,42 +5,35 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from types import MappingProxyType
 
-CLIENT_AUTH: Mapping[str, ssl.VerifyMode] = MappingProxyType(
-    {
-        "NoClientCert": ssl.CERT_NONE,
-        "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
-        "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
-    }
-)
+CLIENT_AUTH: Mapping[str, ssl.VerifyMode] = {
+    "NoClientCert": ssl.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
 NOT_VERIFYING = frozenset({"RequestClientCert", "RequireAnyClientCert", "RequireClientCert"})
 """They ask for a certificate and believe any."""
 
-VERSIONS: Mapping[str, ssl.TLSVersion] = MappingProxyType(
-    {
-        "TLS10": ssl.TLSVersion.TLSv1,
-        "TLS11": ssl.TLSVersion.TLSv1_1,
-        "TLS12": ssl.TLSVersion.TLSv1_2,
-        "TLS13": ssl.TLSVersion.TLSv1_3,
-    }
-)
+VERSIONS: Mapping[str, ssl.TLSVersion] = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
 """From the oldest on."""
 
-CIPHERS: Mapping[str, str] = MappingProxyType(
-    {
-        "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
-        "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
-        "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
-    }
-)
+CIPHERS: Mapping[str, str] = {
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+}
 """Those of Go's tls.CipherSuites() for TLS up to 1.2."""
 
 CIPHERS_OF_TLS13 = frozenset(
@@ -53,22 +46,18 @@ CIPHERS_FOR_HTTP2 = frozenset(
 )
 """HTTP/2 over TLS 1.2 needs one of them."""
 
-CURVES: Mapping[str, str] = MappingProxyType(
-    {
-        "CurveP256": "prime256v1",
-        "CurveP384": "secp384r1",
-        "CurveP521": "secp521r1",
-        "X25519": "X25519",
-    }
-)
+CURVES: Mapping[str, str] = {
+    "CurveP256": "prime256v1",
+    "CurveP384": "secp384r1",
+    "CurveP521": "secp521r1",
+    "X25519": "X25519",
+}
 
-HEADERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "Strict-Transport-Security": (),
-        "X-Content-Type-Options": ("nosniff",),
-        "X-Frame-Options": ("deny", "sameorigin"),
-        "X-XSS-Protection": (),
-        "Content-Security-Policy": (),
-    }
-)
+HEADERS: Mapping[str, tuple[str, ...]] = {
+    "Strict-Transport-Security": (),
+    "X-Content-Type-Options": ("nosniff",),
+    "X-Frame-Options": ("deny", "sameorigin"),
+    "X-XSS-Protection": (),
+    "Content-Security-Policy": (),
+}
 """The headers that may be set, and their values where only some are allowed."""

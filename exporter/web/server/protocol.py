@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # loaded only where there is a file
 METHODS = frozenset({"GET", "HEAD"})
 PIECE_BYTES = 64 * 1024
 """An answer is written in such pieces; the rest stays the application's own bytes, uncopied."""
+
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +43,7 @@ class Acceptor:
     counts: Counts
     clock: Callable[[], float]
     config: WebConfigWatcher | None = None
-    """Without it everybody is served over plain HTTP."""
+    """None: plain HTTP without passwords."""
     connections: set[Connection] = field(default_factory=set)
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Of every answer."""
@@ -57,14 +58,14 @@ class Acceptor:
     def disconnect_slow_readers(self) -> None:
         """While unread answers take too much memory, end those that were read least recently."""
         unread = [each for each in self.connections if each.unsent_body]
-        held = Counter(id(each.unsent_body) for each in unread)
+        readers = Counter(id(each.unsent_body) for each in unread)
         size = sum({id(each.unsent_body): len(each.unsent_body) for each in unread}.values())
         latest = self.clock() - self.limits.unsent_seconds
         for each in sorted(unread, key=lambda each: each.activity.progressed):
             if size <= self.limits.unsent_bytes or each.activity.progressed > latest:
                 return
-            held[id(each.unsent_body)] -= 1
-            if not held[id(each.unsent_body)]:
+            readers[id(each.unsent_body)] -= 1
+            if not readers[id(each.unsent_body)]:
                 size -= len(each.unsent_body)
             self.counts.abort("room")
             each.abort()
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
         self._written_bytes = self._taken_bytes = self._discarded_bytes = 0
         self._exchange: _Exchange | None = None
         self._task: asyncio.Task[None] | None = None
-        """Kept, for the event loop does not."""
+        """The event loop keeps no reference to it."""
 
     def _become(self, phase: Phase) -> None:
         self.activity.phase = phase
@@ -105,10 +106,10 @@ class Connection(asyncio.Protocol):
     # The server's calls
 
     def look(self) -> Activity:
-        """See what the client has acknowledged since the last look."""
+        """Return the activity, updated by what the client has acknowledged."""
         activity = self.activity
         if self._has_ended and activity.phase is Phase.STREAMING:
-            self.abort()  # who watches a stream stays open in both directions
+            self.abort()  # a client that closed its side does not watch a stream
         buffered = self._transport.get_write_buffer_size()
         unsent = buffered + _unacknowledged_bytes(self._transport)
         taken = self._written_bytes - unsent
@@ -132,7 +133,7 @@ class Connection(asyncio.Protocol):
     # The transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept the connection; at a limit, refuse."""
+        """Accept the connection; at the limit, refuse."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=0)
         acceptor = self._acceptor
@@ -184,7 +185,7 @@ class Connection(asyncio.Protocol):
             self._exchange.is_over.set()
 
     def data_received(self, data: bytes) -> None:
-        """Begin a request; while one is being answered, have the kernel keep the next."""
+        """Begin a request; while one is being answered, pause reading."""
         if self.activity.phase is Phase.CLOSING:
             self._discarded_bytes += len(data)
             if self._discarded_bytes > self._limits.discarded_bytes:
@@ -207,8 +208,7 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError:
             if not was_established:
                 self._acceptor.counts.refuse_connection("handshake")
-            self._become(Phase.CLOSING)
-            self._transport.close()
+            self._close()
             return b""
         if tls.is_established and not was_established:
             if self._config is None or not self._config.admit(tls.client_certificate):

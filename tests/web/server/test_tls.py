@@ -135,7 +135,7 @@ def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixt
         while client.recv(1 << 16):
             pass
     wait_until(lambda: secure.site.count.connections_refused_total["handshake"] == 1)
-    assert len(secure.site.connections) == 0
+    wait_until(lambda: not secure.site.connections)
     assert not caplog.records
 
 
@@ -218,3 +218,15 @@ def _settle(site: Site) -> None:
         return len(seen) > 10 and len(set(seen[-5:])) == 1 and seen[-1] > 0
 
     wait_until(still)
+
+
+def test_a_client_without_certificate_hears_why(secure: Secure) -> None:
+    """The alert arrives although the client has sent a request meanwhile."""
+    context = certified(secure.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    secure.config.active = ActiveConfig(context)
+    with secure.connect() as client:
+        client.sendall(GET % b"/" + b"x" * 10_000)
+        with pytest.raises(ssl.SSLError, match="certificate required"):
+            client.recv(1)
+    assert secure.site.count.connections_refused_total["handshake"] == 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers only requests that are meant for this node.
+"""Refuses requests whose Host is no name of this node.
 
-A page of a stranger can make its own name an address of this node (DNS rebinding), and its scripts
-may then read what is answered. They cannot choose the Host that the browser sends.
+A foreign web page can point its own name at this node (DNS rebinding), and its scripts could then
+read the answers. They cannot choose the Host that the browser sends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,9 +21,8 @@ from exporter.web.responses import refuse_plainly
 EXEMPT = frozenset({"/-/healthy", "/-/ready"})
 RESOLV_CONF = Path("/etc/resolv.conf")
 MISDIRECTED = "this Host is not known here; --web.allowed-hosts can allow it"
-MOST_RESOLV_CONF_BYTES = 64 * 1024
-MOST_KNOWN = 64
-LONGEST_KNOWN_BYTES = 1024
+CACHE_SIZE = 64
+LONGEST_CACHED_BYTES = 1024
 
 _HOST = re.compile(r"(?:\[(?P<address>[^]]*)\]|(?P<name>[A-Za-z0-9._-]*))(?::[0-9]*)?")
 
@@ -42,8 +42,7 @@ def search_domains(text: str) -> tuple[str, ...]:
 def own_domains(path: Path = RESOLV_CONF) -> tuple[str, ...]:
     """Return the search domains of this node; none where its resolv.conf cannot be read."""
     try:
-        with path.open("rb") as file:
-            return search_domains(file.read(MOST_RESOLV_CONF_BYTES).decode("latin-1"))
+        return search_domains(path.read_text(encoding="latin-1"))
     except OSError:
         return ()
 
@@ -69,23 +68,18 @@ class Hosts:
         below = [entry for entry in allowed if entry.startswith(".")]
         domains = (*below, *domains, "localhost")
         self._below = tuple(f".{_normal(domain)}" for domain in domains)
-        self._known: dict[bytes, bool] = {}
+        self._cached = lru_cache(CACHE_SIZE)(self._matches)
 
-    def are_meant(self, host: bytes) -> bool:
+    def include(self, host: bytes) -> bool:
         """Return whether a Host header names this node."""
+        if len(host) > LONGEST_CACHED_BYTES:
+            return self._matches(host)
+        return self._cached(host)
+
+    def _matches(self, host: bytes) -> bool:
         if self._any:
             return True
-        found = self._known.get(host)
-        if found is None:
-            found = self._decide(host.decode("latin-1"))
-            if len(host) <= LONGEST_KNOWN_BYTES:
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                self._known[host] = found
-        return found
-
-    def _decide(self, host: str) -> bool:
-        found = _HOST.fullmatch(host.strip())
+        found = _HOST.fullmatch(host.decode("latin-1").strip())
         if found is None:
             return False
         if found["address"] is not None:
@@ -108,9 +102,9 @@ def _is_address(text: str) -> bool:
 
 
 class KnownHosts:
-    """Passes on what is meant for this node, and answers 421 to the rest.
+    """ASGI middleware: answers 421 to requests for other hosts.
 
-    Over TLS nothing is asked: a browser has compared the name with the certificate.
+    Over TLS the browser has compared the name with the certificate.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, refused: Callable[[str], None]) -> None:
@@ -123,7 +117,7 @@ class KnownHosts:
         if scope["scheme"] == "http":
             for name, value in scope["headers"]:
                 if name == b"host":
-                    if not self._hosts.are_meant(value) and scope["path"] not in EXEMPT:
+                    if not self._hosts.include(value) and scope["path"] not in EXEMPT:
                         self._refused("host")
                         await refuse_plainly(scope, send, 421, MISDIRECTED)
                         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for somebody else is not answered, so that no stranger's page can read this node."""
+"""A request for another host is refused, so that no foreign page can read this node."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from exporter.web.hosts import (
-    LONGEST_KNOWN_BYTES,
-    MOST_KNOWN,
+    CACHE_SIZE,
+    LONGEST_CACHED_BYTES,
     Hosts,
     KnownHosts,
     own_domains,
@@ -44,7 +44,7 @@ DOMAINS = ("cluster.example", "lan")
 )
 def test_a_name_of_this_node(host: str) -> None:
     """Whatever an operator or a scraper calls it by."""
-    assert Hosts((), DOMAINS, "node7.example.org").are_meant(host.encode())
+    assert Hosts((), DOMAINS, "node7.example.org").include(host.encode())
 
 
 @pytest.mark.parametrize(
@@ -74,28 +74,28 @@ def test_a_name_of_this_node(host: str) -> None:
 def test_a_name_of_somebody_else(host: str) -> None:
     """Also one that looks like a name of this node."""
     hosts = Hosts((), DOMAINS, "node7.example.org")
-    assert not hosts.are_meant(host.encode("latin-1"))
-    assert not hosts.are_meant(host.encode("latin-1"))
+    assert not hosts.include(host.encode("latin-1"))
+    assert not hosts.include(host.encode("latin-1"))
 
 
 def test_what_is_allowed() -> None:
     """By name, below a name, or every name."""
     hosts = Hosts(("Metrics.Example", ".internal.example"), (), "node7")
-    assert hosts.are_meant(b"metrics.example:19400")
-    assert hosts.are_meant(b"gpu1.internal.example")
-    assert not hosts.are_meant(b"internal.example")
-    assert not hosts.are_meant(b"gpu1.metrics.example")
-    assert Hosts(("*",), (), "node7").are_meant(b"evil.example")
+    assert hosts.include(b"metrics.example:19400")
+    assert hosts.include(b"gpu1.internal.example")
+    assert not hosts.include(b"internal.example")
+    assert not hosts.include(b"gpu1.metrics.example")
+    assert Hosts(("*",), (), "node7").include(b"evil.example")
 
 
 def test_what_is_remembered_is_bounded() -> None:
     """However many and however long the names are that are asked for."""
     hosts = Hosts((), (), "node7")
     for number in range(1000):
-        hosts.are_meant(b"%d.example" % number)
-        hosts.are_meant(b"%d.example" % number + b"x" * LONGEST_KNOWN_BYTES)
-    assert len(hosts._known) <= MOST_KNOWN
-    assert max(map(len, hosts._known)) <= LONGEST_KNOWN_BYTES
+        hosts.include(b"%d.example" % number)
+        hosts.include(b"%d.example" % number + b"x" * LONGEST_CACHED_BYTES)
+    assert hosts._cached.cache_info().misses == 1000
+    assert hosts._cached.cache_info().currsize <= CACHE_SIZE
 
 
 def test_search_domains(tmp_path: Path) -> None:

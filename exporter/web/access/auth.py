@@ -107,10 +107,10 @@ class AuthMiddleware:
         if not active.users:
             return None
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        asked = credentials(given[0]) if len(given) == 1 else None
+        login = credentials(given[0]) if len(given) == 1 else None
         address = (scope.get("client") or ("",))[0]
         try:
-            if asked and await self._passwords.check(active.users, *asked, address):
+            if login and await self._passwords.check(active.users, *login, address):
                 return None
         except Busy:
             retry = _retry_after(RETRY_SECONDS)
@@ -180,7 +180,7 @@ class Bucket:
 
     @property
     def retry_after_seconds(self) -> int:
-        """Whole seconds after which there is a token, if nobody else takes it."""
+        """Whole seconds until the next token."""
         return max(1, math.ceil((1.0 - self._tokens) * self.limit.interval_seconds))
 
 
@@ -306,7 +306,7 @@ class Passwords:
 
 
 def _matches(password: bytes, hashed: Hash) -> bool:
-    import bcrypt  # only who has users needs it, for whom it is loaded with the file
+    import bcrypt  # loaded with the file, if that has users
 
     try:
         return bcrypt.checkpw(password, hashed.octets)
@@ -315,5 +315,5 @@ def _matches(password: bytes, hashed: Hash) -> bool:
 
 
 def dummy(cost: int) -> Hash:
-    """Return a hash of that cost for those who have none; its matches are refused too."""
+    """Return a hash to compute for an unknown user; a match counts for nothing."""
     return Hash(f"$2b${cost:02d}${'.' * 53}")

@@ -384,7 +384,7 @@ class Section:
                 raise self.error(key, f"not known, {_expected(key, known)}")
 
     def place(self, key: Key) -> str:
-        """Return where this key stands, as messages begin."""
+        """Return the place of this key, as messages begin."""
         parts = () if key is None else key if isinstance(key, tuple) else (key,)
         path = (*self._path, *parts)
         where = one_line(self._document.where(path))

@@ -82,8 +82,8 @@ class ActiveConfig:
     def refuses_requests(self) -> bool:
         """Whether nothing may be served, because the files are broken.
 
-        A client on an encrypted connection was accepted while they were not. On another, or by a
-        password, nobody can be known.
+        A client on an encrypted connection was accepted while they were good; without TLS, or where
+        there are passwords, no client can be authenticated.
         """
         return self.problem is not None and (self.context is None or bool(self.users))
 

@@ -26,21 +26,21 @@ _LOWEST_LEVEL = "@SECLEVEL=0"
 
 
 class _Encrypted(Exception):
-    """The key is encrypted, and nobody is there to be asked."""
+    """The key is encrypted, and there is no terminal to ask for its password."""
 
 
 def server_context(
     tls: Tls, cert: bytes, key: bytes, client_ca: bytes | None
 ) -> tuple[ssl.SSLContext, tuple[str, ...]]:
-    """Return a new context, and a line for each wish that it cannot fulfil.
+    """Return a new context, and a line for each setting without effect.
 
     No session outlives its context: what was agreed on under another is agreed on anew.
 
     Args:
         tls: what the file says.
-        cert: the server's certificate and those between it and a root, in PEM form.
+        cert: the server's certificate and intermediate ones, in PEM form.
         key: its key.
-        client_ca: whom to trust for certificates of clients; nobody if there are none.
+        client_ca: the authorities of client certificates, in PEM form.
 
     Raises:
         ConfigError: one line that names the place of what cannot be used.
@@ -127,7 +127,7 @@ def _load_certificate(context: ssl.SSLContext, tls: Tls, cert: bytes, key: bytes
     except (ssl.SSLError, OSError, ValueError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             problem = "the key does not belong to the certificate"
-        elif "PEM lib" in str(error):  # all that OpenSSL gives away
+        elif "PEM lib" in str(error):  # OpenSSL says no more
             problem = "certificate or key is damaged, or not written to its end"
         else:
             problem = f"certificate and key cannot be used ({_reason(error)})"

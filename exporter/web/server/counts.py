@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what was refused and ended; a refusal is a count and never a log line."""
+"""Counters of refused connections and requests, which are never logged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from exporter.model.daemon import CONNECTION_REFUSALS, REQUEST_ABORTS, REQUEST_R
 
 
 def uncounted(_: str) -> None:
-    """Do nothing with the reason of a refusal, where nobody asks for counts."""
+    """Ignore the reason of a refusal."""
 
 
 class Counts:
@@ -20,7 +20,7 @@ class Counts:
         log_lines_dropped: Callable[[], int] = lambda: 0,
         web_config_ok: Callable[[], bool | None] = lambda: None,
     ) -> None:
-        """Take who knows the two values of `Daemon` that are not counted here."""
+        """Take the functions that return the other two values of `Daemon`."""
         self._connections = dict.fromkeys(CONNECTION_REFUSALS, 0)
         self._requests = dict.fromkeys(REQUEST_REFUSALS, 0)
         self._aborts = dict.fromkeys(REQUEST_ABORTS, 0)

@@ -34,8 +34,8 @@ class Limits:
     """What a client may send meanwhile."""
     unsent_seconds: float = 1.0
     unsent_bytes: int = 24 * 2**20
-    """Of answers that clients are slow to read, those that several share counted once. Beyond it,
-    who has read nothing for `unsent_seconds` is disconnected."""
+    """Of large answers that are still being sent; one that several clients read counts once. Beyond
+    it, a client that has read nothing for `unsent_seconds` is disconnected."""
 
     def affordable(self) -> Limits:
         """Return these limits, lowered in proportion where the limit of open files asks for it."""

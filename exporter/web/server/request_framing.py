@@ -67,7 +67,7 @@ class Request:
         try:
             parser.feed_data(head)
         except httptools.HttpParserUpgrade:
-            pass  # answered as if it had not asked
+            pass  # ignored, as HTTP allows
         except httptools.HttpParserError:
             raise _malformed() from None
         if not self._is_complete:

@@ -159,7 +159,7 @@ def test_a_slow_reader_gets_all_of_it(daemon: Daemon) -> None:
 
 
 def test_requests_that_are_never_read(daemon: Daemon, record_property: Record) -> None:
-    """100,000 in one connection whose answers nobody takes."""
+    """100,000 in one connection whose answers are not read."""
     with (
         under_attack(daemon, daemon.port, "100,000 pipelined, not read", record_property) as seen,
         contextlib.closing(connect(daemon.port, small=True)) as connection,

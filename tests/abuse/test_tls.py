@@ -154,7 +154,7 @@ def wrong_passwords(port: int, ca: Path, addresses: Sequence[str]) -> Iterator[l
 
 
 def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -> None:
-    """Each costs a check of bcrypt; who has the right one is answered all the while."""
+    """Each costs a check of bcrypt; the right one is answered all the while."""
     name = "wrong passwords, 16 clients"
     with (
         under_attack(secured.process, secured.url, name, record_property),
@@ -168,7 +168,7 @@ def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -
 def test_a_new_password_in_a_flood_of_wrong_ones(
     secured: Secured, tmp_path: Path, record_property: Record
 ) -> None:
-    """Nobody remembers it, yet it holds at once: whoever floods has one turn in two."""
+    """It is not cached, yet answered at once: the flood has one turn in two."""
     if own_address().startswith("127."):
         unmet("this machine has no address but those of loopback")
     import bcrypt

@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass
 class Node:
-    """A daemon with a small application behind the gate."""
+    """A daemon with a small application behind the middleware."""
 
     folder: Path
     text: str
@@ -232,7 +232,7 @@ def test_a_new_password_holds_within_a_second(start: Start) -> None:
 
 
 def test_a_stream_ends_with_the_terms_that_it_began_on(start: Start) -> None:
-    """Who has lost the password does not go on watching."""
+    """A viewer whose password was removed sees no more."""
     node = start(USERS)
     kept = node.connect()
     stream = kept.stream(basic("ann", b"summer"))
@@ -246,7 +246,7 @@ def test_a_stream_ends_with_the_terms_that_it_began_on(start: Start) -> None:
 
 
 def test_the_rate_limit_comes_before_the_password(start: Start) -> None:
-    """As in the toolkit; who is healthy is not counted."""
+    """As in the toolkit; liveness probes are not counted."""
     node = start(USERS + "rate_limit: {interval: 10s, burst: 2}\n")
 
     statuses = [node.get(headers=basic("ann", b"summer")).status for _ in range(2)]
@@ -383,7 +383,7 @@ http_server_config:
 
 
 def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
-    """To all but who asks whether it is alive."""
+    """To all but liveness probes."""
     node = start(PLAIN)
     kept = node.connect()
     assert kept.get().status == 200
@@ -404,7 +404,7 @@ def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
 
 
 def test_a_broken_file_closes_an_encrypted_port_to_who_is_not_in(start: Start) -> None:
-    """Who was let in is served on, so that the failure can be scraped."""
+    """Connections from before are served on, so that the failure can be scraped."""
     node = start(TLS)
     kept = node.connect(client_context())
     assert kept.get().status == 200
@@ -427,7 +427,7 @@ def test_a_broken_file_closes_an_encrypted_port_to_who_is_not_in(start: Start) -
 def test_clients_are_known_by_certificate_and_name(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another authority, another name or no certificate at all is not let in, nor is plain HTTP."""
+    """Another authority, another name, no certificate and plain HTTP are refused."""
     node = start(TEXT + "  client_allowed_sans: [scraper.example]\n")
 
     assert node.get(context=client_context(leaf=client(identity="scraper.example"))).status == 200
@@ -446,7 +446,7 @@ def test_clients_are_known_by_certificate_and_name(
 
 
 def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None:
-    """And a connection that was let in by the old one ends with its next answer."""
+    """And a connection accepted under the old one ends with its next answer."""
     node = start(TEXT)
     kept = node.connect(client_context(leaf=client()))
     assert kept.get().status == 200

@@ -153,7 +153,7 @@ rate_limit:
     ],
 )
 def test_a_mistake_is_named_with_its_place(text: str, message: str) -> None:
-    """One line, in which whoever wrote the file finds what to change."""
+    """In one line."""
     refused = refusal(text)
 
     assert message in refused

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of the files take effect at the next look; broken ones let nobody in."""
+"""Changes of the files take effect at the next look; while they are broken, clients are refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_new_certificate_and_key_are_used(watched: Watched) -> None:
 
 
 def test_a_new_authority_for_clients_is_used(watched: Watched) -> None:
-    """Who had a certificate of the old one is not let in any more."""
+    """Certificates of the old one are refused."""
     assert lets_in(watched.access.active, "first")
     assert not lets_in(watched.access.active, "other")
 
@@ -202,7 +202,7 @@ def test_what_changes_within_the_grain_of_a_stamp_is_seen(
 def test_tls_is_not_switched_while_running(
     tmp_path: Path, text: str, change: str, word: str
 ) -> None:
-    """Whoever serves on the port has said at the start what is spoken on it."""
+    """Clients and service discovery know the port by its scheme."""
     watched = Watched(tmp_path, text)
     watched.write(change)
 
@@ -255,7 +255,7 @@ class Held:
 
 
 def test_those_who_wait_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And who comes while one is under way gets the next: it sees what has changed before."""
+    """A call during a look waits for the next one, which sees what changed before the call."""
     held = Held(monkeypatch)
 
     async def test() -> None:
@@ -294,7 +294,7 @@ def test_a_file_system_that_does_not_answer_lets_nobody_in(
 
 
 def test_no_failure_lets_anybody_in(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one that nobody thought of."""
+    """Not even an unexpected one."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("nobody thought of it")
@@ -346,7 +346,7 @@ def test_without_descriptors_the_terms_stay(
 
 
 def test_files_that_are_broken_stay_so_without_descriptors(watched: Watched) -> None:
-    """Whoever takes them all does not get in by that."""
+    """Exhausting them opens nothing."""
     watched.write("nonsense: 1\n")
 
     async def test() -> None:
@@ -375,7 +375,7 @@ def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> No
 
 
 def test_who_waits_for_other_terms_looks_for_them(watched: Watched) -> None:
-    """A stream ends also where nobody else connects."""
+    """A stream ends also without another connection."""
 
     async def test() -> None:
         waiting = asyncio.ensure_future(watched.access.superseded(1))
@@ -388,7 +388,7 @@ def test_who_waits_for_other_terms_looks_for_them(watched: Watched) -> None:
 
 
 def test_a_second_mistake_is_logged_too(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
-    """Else whoever mends the first looks at an old line; the same one is one line."""
+    """Once each, so that the log shows the mistake that is left."""
     for text in ("rate: {}\n", "rate: {}\n", "basic_auth_users: {a: b}\n"):
         watched.write(text)
         watched.clock.advance(1.0)

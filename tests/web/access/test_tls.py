@@ -131,7 +131,7 @@ def test_a_trusted_certificate_need_not_be_a_root(folder: Path) -> None:
 
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
 def test_a_session_does_not_outlive_the_context(folder: Path, version: str) -> None:
-    """Who was let in by an authority that is no longer trusted cannot come back by its ticket."""
+    """A session ticket is void when the authority is not trusted any more."""
     keys = VERIFY + f"  max_version: {version}\n"
     old, visitor = context(folder, keys), client_context(leaf=client())
     session = handshake(old, visitor).session

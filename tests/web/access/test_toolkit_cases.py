@@ -195,7 +195,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
 def test_what_the_toolkit_accepts_is_accepted(folder: Path, text: str) -> None:
-    """Whoever has such a file for other exporters can use it here."""
+    """A file of other exporters can be used here."""
     (folder / "web.yml").write_text(text)
 
     made = load(folder / "web.yml")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody keeps a connection for nothing, and nobody keeps all of them."""
+"""Timeouts and limits of connections."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_who_takes_a_little_has_a_minute(site: Site) -> None:
 
 
 def test_a_slow_application_has_a_minute(site: Site) -> None:
-    """Nobody waits longer for what does not come."""
+    """Then the connection is ended."""
     with site.connect(GET % b"/slow") as client:
         wait_until(lambda: site.scopes)
         ends(site, client, 60)
@@ -203,7 +203,7 @@ def test_at_a_limit_the_next_connection_is_refused(addresses: list[str], reason:
 
 
 def test_places_come_back() -> None:
-    """Whoever hangs up leaves room."""
+    """A closed connection does not count."""
     with open_site(FEW) as (site, connect):
         for _ in range(20):
             with connect(GET % b"/") as client:

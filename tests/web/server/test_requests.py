@@ -85,7 +85,7 @@ def test_what_is_refused(
 
 
 def test_tls_at_a_plain_port_is_answered_at_once(site: Site) -> None:
-    """A handshake has no blank line; who waited for one would let its client time out."""
+    """A handshake has no blank line to wait for."""
     outgoing = ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, False, "node")
     with pytest.raises(ssl.SSLWantReadError):
@@ -114,7 +114,7 @@ def test_tls_at_a_plain_port_is_answered_at_once(site: Site) -> None:
     ],
 )
 def test_what_is_answered(site: Site, request_: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """An upgrade is answered as if nobody had asked for it; the connection stays."""
+    """An upgrade is ignored; the connection stays."""
     answers = site.ask(request_ + request_ + END)
 
     assert statuses(answers) == [200, 200, 200]

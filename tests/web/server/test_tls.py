@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over TLS the same limits hold, and the terms decide who comes in."""
+"""Over TLS the same limits hold."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def certified(authority: trustme.CA) -> ssl.SSLContext:
 
 @dataclass
 class Secure:
-    """A site with TLS, whose terms a test changes."""
+    """A site with TLS, whose configuration a test changes."""
 
     authority: trustme.CA = field(default_factory=trustme.CA)
     config: Watcher = field(init=False)
@@ -71,7 +71,7 @@ class Secure:
         return self.context(*names).wrap_socket(client, server_hostname="node")
 
     def ask(self, *names: str) -> bytes:
-        """Return what comes until the end, or nothing where nobody is let in."""
+        """Return what comes until the end; nothing if the connection is refused."""
         data = b""
         try:
             with self.connect(*names) as client:

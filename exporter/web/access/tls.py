@@ -171,13 +171,10 @@ def allowed(certificate: Mapping[str, Any] | None, allowed_sans: Set[str]) -> bo
     """
     if not allowed_sans:
         return True
-    return not allowed_sans.isdisjoint(_names(certificate))
+    return not allowed_sans.isdisjoint(_names(certificate or {}))
 
 
-def _names(certificate: object) -> Iterator[str]:
-    names = certificate.get("subjectAltName") if isinstance(certificate, Mapping) else None
-    for entry in names if isinstance(names, tuple | list) else ():
-        if isinstance(entry, tuple | list) and len(entry) == 2:
-            kind, name = entry
-            if isinstance(kind, str) and isinstance(name, str) and kind in _KINDS:
-                yield normal(name) if kind == "IP Address" else name
+def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
+    for kind, name in certificate.get("subjectAltName", ()):
+        if kind in _KINDS:
+            yield normal(name) if kind == "IP Address" else name

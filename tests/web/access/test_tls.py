@@ -382,16 +382,3 @@ def test_one_allowed_name_is_enough() -> None:
     for certificate in (None, {}, {"subjectAltName": ()}):
         assert not allowed(certificate, {"scraper.example"})
         assert allowed(certificate, frozenset())
-
-
-ANYTHING = st.recursive(
-    st.none() | st.integers() | st.text() | st.binary(),
-    lambda below: st.lists(below) | st.tuples(below, below) | st.dictionaries(st.text(), below),
-    max_leaves=8,
-)
-
-
-@given(ANYTHING | st.builds(lambda names: {"subjectAltName": names}, ANYTHING))
-def test_whatever_a_certificate_holds_is_no_name(certificate: Any) -> None:
-    """What comes from the other end of a connection never raises."""
-    assert not allowed(certificate, {"scraper.example"})

@@ -26,6 +26,7 @@ MAX_DEPTH = 32
 MAX_NODES = 50_000
 """Of values, containers among them: four times those of the bundled spec file."""
 MAX_DIGITS = 1000
+_TOO_MANY = f"more than {MAX_NODES} values, expected a smaller YAML file"
 
 _UNPRINTABLE = re.compile(
     "[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
@@ -155,8 +156,8 @@ def _check_events(text: str, name: str) -> None:
             documents += 1
         if depth > MAX_DEPTH:
             _fail(name, event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
-        if nodes > MAX_NODES:
-            _fail(name, event, f"more than {MAX_NODES} values, expected a smaller YAML file")
+        if nodes > 2 * MAX_NODES:  # a key is a node, too
+            _fail(name, event, _TOO_MANY)
         if documents > 1:
             _fail(name, event, "a second document, expected one")
 
@@ -168,9 +169,13 @@ class _Reader:
         self.name = name
         self._keeps_lines = keeps_lines
         self.lines: dict[KeyPath, int] = {}
+        self._values = 0
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
         """Return the data of a node."""
+        self._values += 1
+        if self._values > MAX_NODES:
+            _fail(self.name, node, _TOO_MANY)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

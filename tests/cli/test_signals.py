@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.cli.signals import on_stop
+from exporter.cli.command import on_stop
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.cli.specs.find import find
+from exporter.cli.specs.command import find
 from exporter.cli.specs.listing import listing
 from exporter.cli.specs.sheet import sheet
 from exporter.cli.terminal.screen import Screen, cells

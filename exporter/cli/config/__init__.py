@@ -4,8 +4,7 @@
 from exporter.cli.config.coerce import Address, Url, bracketed, shown
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Settings
 from exporter.cli.config.layers import Reloaded, load, reload, resolve
-from exporter.cli.config.parser import Parser, parse
-from exporter.cli.config.suggest import did_you_mean
+from exporter.cli.config.parser import Parser, did_you_mean, parse
 
 __all__ = [
     "BY_NAME",

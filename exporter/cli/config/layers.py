@@ -20,8 +20,7 @@ from exporter.cli.config.flags import (
     Settings,
     settings_of,
 )
-from exporter.cli.config.parser import Parser, parse
-from exporter.cli.config.suggest import did_you_mean
+from exporter.cli.config.parser import Parser, did_you_mean, parse
 from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
 FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)

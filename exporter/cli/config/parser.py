@@ -12,9 +12,10 @@ from typing import NoReturn
 
 from exporter.cli.config.coerce import shown
 from exporter.cli.config.flags import BY_NAME, FLAGS, Flag
-from exporter.cli.config.suggest import did_you_mean
 from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
+LONGEST_NAME = 60
+"""No known name is longer than half of it."""
 _GENERAL = "general"
 _SEE = "(see roofline-exporter --help)"
 
@@ -122,3 +123,17 @@ def _extra_problems(extra: Iterable[str], parser: Parser) -> Iterable[str]:
         elif not after_unknown:
             yield f"unexpected argument {shown(word)} {_SEE}"
         after_unknown = word.startswith("-") and "=" not in word
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return ``, did you mean NAME?`` for the nearest known name, else nothing.
+
+    What all names start with, `prefix`, is left out of the comparison.
+    """
+    if len(name) > LONGEST_NAME:
+        return ""
+    from difflib import get_close_matches  # loaded only where there is a mistake
+
+    rest = {word.removeprefix(prefix): word for word in known}
+    near = get_close_matches(name.removeprefix(prefix), rest, n=1, cutoff=0.6)
+    return f", did you mean {rest[near[0]]}?" if near else ""

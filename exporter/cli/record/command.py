@@ -6,10 +6,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.command import STOPPED, Invocation, on_stop
 from exporter.cli.config import Parser, shown
 from exporter.cli.config.coerce import Unexpected, duration
-from exporter.cli.signals import on_stop
 from exporter.clock import SystemClock
 from exporter.errors import ConfigError
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from starlette.types import ASGIApp
 
 from exporter import log as logs
+from exporter.cli.command import on_lending, on_stop
 from exporter.cli.config import Reloaded, Settings, bracketed
-from exporter.cli.serve.lending import Lender
-from exporter.cli.serve.reload import Reloader
-from exporter.cli.signals import on_lending, on_stop
+from exporter.cli.serve.on_signal import Lender, Reloader
 from exporter.cli.wiring import Parts
 from exporter.version import revision, version
 from exporter.web.app import create_app

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from exporter.cli.specs.figures import GIGA, MEGA, RIDGE_DIGITS, TERA, known, number, scaled
+from exporter.cli.specs.listing import GIGA, MEGA, RIDGE_DIGITS, TERA, known, number, scaled
 from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.specs import GpuModel, SpecBook

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from exporter.cli.counters import check
-from exporter.cli.counters.checked import Checked, listing, sheet
+from exporter.cli.counters.check import Checked, listing, sheet
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.errors import ConfigError
 from exporter.sources.cupti import release as releases

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from exporter.cli.command import on_lending
 from exporter.cli.config.coerce import URL
 from exporter.cli.counters.daemon_process import catches, process_of
 from exporter.cli.counters.lending import outcome as wait_for
 from exporter.cli.counters.lending import send
-from exporter.cli.signals import on_lending
 from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
 from tests.serving import serving

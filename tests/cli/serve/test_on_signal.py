@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to read the configuration again are heeded one at a time, and end nothing."""
+"""What signals ask for is done outside their handlers, one at a time, and ends nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from exporter.cli.config import Reloaded, Settings
-from exporter.cli.serve.reload import PAUSE_SECONDS, Reloader
+from exporter.cli.serve.on_signal import PAUSE_SECONDS, Lender, Reloader
 from exporter.errors import ConfigError
 
 SECONDS = 10.0
@@ -76,14 +76,7 @@ def test_many_requests_are_one_reading_and_one_more(rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [
-        ConfigError("ops.yaml:1: bad"),
-        SystemExit(3),
-        MemoryError(),
-        RecursionError(),
-        KeyboardInterrupt(),
-        ZeroDivisionError(),
-    ],
+    [ConfigError("ops.yaml:1: bad"), SystemExit(3), MemoryError(), ZeroDivisionError()],
     ids=lambda error: type(error).__name__,
 )
 def test_nothing_ends_it(error: BaseException, rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -104,7 +97,7 @@ def test_a_log_that_fails_does_not_end_it(rig: Rig, monkeypatch: pytest.MonkeyPa
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr("exporter.cli.serve.reload.log.exception", fail)
+        patched.setattr("exporter.cli.serve.on_signal.log.exception", fail)
         rig.answers.put(MemoryError())
         rig.reloader.request()
         rig.answers.put(Reloaded(Settings(process_max=6), ()))
@@ -149,3 +142,60 @@ def test_a_request_may_interrupt_a_request(rig: Rig) -> None:
     assert depth
     rig.reloader.start()
     rig.ask(Reloaded(Settings(), ()))
+
+
+# Lending
+
+
+class Counters:
+    """Notes what it is asked for."""
+
+    def __init__(self, problem: BaseException | None = None) -> None:
+        self.asked: queue.Queue[str] = queue.Queue()
+        self.problem = problem
+
+    def pause(self) -> None:
+        self.asked.put("pause")
+        if self.problem is not None:
+            raise self.problem
+
+    def resume(self) -> None:
+        self.asked.put("resume")
+
+
+def test_all_counters_are_handed_over_and_back() -> None:
+    counters = [Counters(), Counters()]
+    lender = Lender(counters)
+    lender.start()
+
+    lender.pause()
+    assert [each.asked.get(timeout=SECONDS) for each in counters] == ["pause", "pause"]
+    lender.resume()
+    assert [each.asked.get(timeout=SECONDS) for each in counters] == ["resume", "resume"]
+
+
+def test_the_last_word_holds() -> None:
+    """A handler may interrupt another one."""
+    counters = Counters()
+    lender = Lender([counters])
+    for _ in range(100):
+        lender.pause()
+        lender.resume()
+    lender.start()
+
+    assert counters.asked.get(timeout=SECONDS) == "resume"
+    assert counters.asked.empty()
+
+
+@pytest.mark.parametrize("problem", [RuntimeError("no"), SystemExit()])
+def test_one_that_fails_does_not_end_it(problem: BaseException) -> None:
+    counters = [Counters(problem), Counters()]
+    lender = Lender(counters)
+    lender.start()
+
+    lender.pause()
+    assert counters[0].asked.get(timeout=SECONDS) == "pause"
+    lender.resume()
+    assert counters[0].asked.get(timeout=SECONDS) == "resume"
+    if isinstance(problem, Exception):
+        assert counters[1].asked.get(timeout=SECONDS) == "pause"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What time it is, as a parameter, so that tests need not wait; when a reading is stale, or due."""
+"""Clocks as parameters, so that tests need not wait; when a reading is stale, or due."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stale_after_seconds(interval_seconds: float) -> float:
 
 
 def next_due_seconds(due: float, interval_seconds: float, now: float) -> float:
-    """Return when to run next what was due at `due`; where that is late, skip, and keep the phase.
+    """Return the next time after `due`, one interval later; if late, skip some and keep the phase.
 
     All on one monotonic clock; what is returned lies after `now`.
     """
@@ -27,7 +27,7 @@ def next_due_seconds(due: float, interval_seconds: float, now: float) -> float:
 
 
 class Clock(Protocol):
-    """Wall clock for stamps, monotonic clock for lengths; both in seconds."""
+    """Wall clock for timestamps, monotonic clock for durations; both in seconds."""
 
     def time(self) -> float:
         """Return Unix time."""

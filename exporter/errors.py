@@ -21,7 +21,7 @@ class ExporterError(Exception):
 
 
 MOST_PROBLEMS = 100
-"""Of one origin, and of all together: whoever reads a hundred has enough to do."""
+"""At most that many are named, of one origin and of all together."""
 MORE_PROBLEMS = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
 
 
@@ -78,7 +78,7 @@ OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 
 
 def out_of_resources(error: BaseException | None) -> bool:
-    """Return whether an error, or what caused it, is that there were none left."""
+    """Return whether an error, or its cause, is that descriptors or memory ran out."""
     while error is not None:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) in OUT_OF_RESOURCES:
             return True

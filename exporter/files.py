@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a regular file, bounded, without waiting for one that would never end or never come.
+"""Reads a regular file of bounded size, and never blocks on a FIFO or device.
 
 A FIFO would hold up whoever opens it until somebody writes, a device may never end, and both may
 stand where a file was when the configuration is read again.

@@ -76,7 +76,7 @@ class NodeReports(TrainingReports, Protocol):
         """Take no more."""
 
 
-def any_awaited(readers: Readers) -> bool:
+def any_pending(readers: Readers) -> bool:
     """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
     return any(report.reading is None and report.problem is None for report in readers.reports())
 
@@ -140,7 +140,7 @@ def _counter_options(settings: Settings) -> CounterOptions:
 def choose_training(
     settings: Settings, readers: NodeReaders, clock: Clock
 ) -> tuple[NodeReports, ...]:
-    """Return who hands over training reports, not started: simulated jobs first, then real ones."""
+    """Return the sources of training reports, not started; simulated jobs come first."""
     sources: list[NodeReports] = []
     if isinstance(readers, Simulation):
         sources.append(readers.jobs)
@@ -161,7 +161,7 @@ def choose_training(
 def choose_workloads(
     settings: Settings, readers: NodeReaders, clock: Clock
 ) -> tuple[NodeWorkloads, ...]:
-    """Return who says whose work is on the GPUs, not started; only of GPUs that are this node's."""
+    """Return the sources of workloads, not started; real ones only for real GPUs."""
     if isinstance(readers, Simulation | Replay):
         return tuple(each for each in readers.workloads if each.name in settings.sources)
     if not isinstance(readers, Fleet):
@@ -185,7 +185,7 @@ def choose_workloads(
 
 
 def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -> NcclRas | None:
-    """Return who asks NCCL, not started; None where that is not wanted."""
+    """Return the poller of NCCL's RAS, not started; None if it is switched off."""
     if NCCL_RAS not in settings.sources or not isinstance(readers, Fleet):
         return None
     from exporter.sources.nccl.collectives import NcclRas
@@ -291,7 +291,7 @@ def _simulation(settings: Settings, specs: SpecBook, clock: Clock, why: str) -> 
 def driver_problem(library: Library, wait_seconds: float = PROBE_SECONDS) -> str | None:
     """Return why no GPU can be read through the driver, in one line; None if one can.
 
-    The driver is asked in a thread, which is not waited for if the initialisation hangs.
+    A thread calls the driver; it is abandoned if the initialisation hangs.
     """
     answers: list[str | None] = []
     thread = threading.Thread(

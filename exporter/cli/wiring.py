@@ -15,7 +15,7 @@ from exporter.cli.config import Settings
 from exporter.cli.readers import (
     FIRST_READING_SECONDS,
     NodeReaders,
-    any_awaited,
+    any_pending,
     as_played,
     choose_collectives,
     choose_readers,
@@ -69,7 +69,7 @@ def _render_options(settings: Settings) -> RenderOptions:
 
 
 def _no_server() -> None:
-    """Return no counts: nobody can be refused."""
+    """Return no counts: there is no server."""
 
 
 class Parts:
@@ -158,7 +158,7 @@ def settle(parts: Parts) -> str | None:
     """
     deadline = time.monotonic() + FIRST_READING_SECONDS
     snapshot = parts.publisher.tick()
-    while snapshot.problem is not None or any_awaited(parts.fleet):
+    while snapshot.problem is not None or any_pending(parts.fleet):
         is_late = time.monotonic() > deadline
         if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
             return snapshot.problem

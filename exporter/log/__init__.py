@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines on standard error: whatever an event contains it is one line, and nobody waits for it.
+"""Log lines on standard error: one line for each event, written without blocking its caller.
 
 Lines for standard error pass through a queue of bounded size, which a thread empties: while nobody
 reads, lines are dropped and counted, and the process goes on.
@@ -37,7 +37,7 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
 
     May be called again with other values. A line ends with what its record carries in
     ``extra={"fields": {…}}``; `formatters` says where it is cut. A `stream`
-    that is not standard error is written to by whoever logs.
+    that is not standard error is written to directly.
     """
     formatter = FORMATTERS[form](tracebacks=level == "debug")
     stream = stream or sys.stderr
@@ -63,7 +63,7 @@ def dropped() -> int:
 def flush(seconds: float = EXIT_SECONDS) -> bool:
     """Wait until all lines so far are written; return False if nobody reads them for so long.
 
-    What writes to standard error itself calls it first, so that its lines come last.
+    Call it before writing to standard error directly, so that these lines come last.
     """
     return _WRITER.flush(seconds)
 

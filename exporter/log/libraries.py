@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loggers of libraries: which of their lines are events of this daemon, and how many of those."""
+"""Loggers of libraries: which levels are logged, and how many lines a minute."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PERIOD_SECONDS = 60.0
 
 
 class RateLimit(logging.Filter):
-    """Lets so many lines of a logger through in each period; the next says how many it left out."""
+    """Passes MOST_LINES of a logger in each period; the next line says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()

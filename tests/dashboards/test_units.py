@@ -146,7 +146,7 @@ class Node(OneGpu):
         if self._source == CUPTI:
             for _ in range(POLL_SECONDS):
                 self.advance(1.0)
-                self._child.hear(parsed(self.line(), CUPTI), self.monotonic())
+                self._child.handle(parsed(self.line(), CUPTI), self.monotonic())
         else:
             self._turns.advance(POLL_SECONDS)
         self.rig.advance(0.0)

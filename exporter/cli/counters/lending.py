@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``counters pause|resume``: hands the daemon's hardware counters to a profiler, and back.
 
-The daemon takes a signal and no request: who may profile on this machine is for its users to say,
-and not for whoever reaches the port.
+The daemon takes a signal and no request: only users of this machine may pause it,
+not everybody who reaches the port.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAUSED = "paused"
 ANSWER_SECONDS = 3.0
 MOST_BYTES = 16 * 1024 * 1024
 SETTLE_SECONDS = 3.0
-"""So long, and one round of readings, until the daemon shows what it did: it takes 2 s at most."""
+"""How long to wait for the daemon, beside one round of readings: it takes 2 s at most."""
 STEP_SECONDS = 0.2
 
 
@@ -69,7 +69,7 @@ def outcome(
     patience_seconds: float,
     sleep: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Return what has become of it, in one line; ``look()`` returns what is paused.
+    """Wait for the outcome and return it in one line; ``look()`` returns what is paused.
 
     Raises:
         SourceError: the daemon does not say, or has not taken the counters again.

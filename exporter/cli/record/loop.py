@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from exporter.cli.readers import FIRST_READING_SECONDS, NodeReaders, any_awaited
+from exporter.cli.readers import FIRST_READING_SECONDS, NodeReaders, any_pending
 from exporter.clock import Clock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
@@ -81,7 +81,7 @@ def _await_readings(
         readers.round(interval_seconds / 2)
         reports = readers.reports()
         answered = any(report.reading is not None for report in reports)
-        if answered and not any_awaited(readers):
+        if answered and not any_pending(readers):
             return None
         if clock.monotonic() >= deadline or readers.problem is not None:
             problems = [report.problem for report in reports if report.problem is not None]

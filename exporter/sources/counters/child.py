@@ -146,14 +146,14 @@ class Child:
         """The pipes from which something may come."""
         return [pipe for pipe in (self.says, self.errors) if pipe not in self._at_end]
 
-    def leave(self) -> None:
-        """Be done with it: close its pipes, by which it is told to end."""
+    def close(self) -> None:
+        """Close its pipes, which tells it to end."""
         for pipe in (self.orders, self.says, self.errors):
             with contextlib.suppress(OSError):
                 pipe.close()
 
     def kill(self) -> None:
-        """Kill it and what it has started; it may yet take its time inside the driver."""
+        """Kill it and what it has started; it may stay inside a driver call for a while."""
         with contextlib.suppress(OSError):
             self._process.send_signal(KILL_SIGNAL)
 

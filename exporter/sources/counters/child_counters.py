@@ -28,15 +28,15 @@ from exporter.sources.interface import CounterSource, OpenedGpu
 from exporter.sources.last_sample import Held, HeldSource
 
 STANDS_RATIO = 1.5
-"""An activity stands for so many times its own length, unless another one comes."""
+"""How many times its own length an activity stays valid, unless another one comes."""
 LOOK_SECONDS = 1.0
-"""So long it may take until a child that has to look for them has seen new values."""
+"""How late a child that polls may see new values."""
 
 
 log = logging.getLogger(__name__)
 
 QUIET = frozenset({"unsupported", "mig", PAUSED})
-"""States that nobody can mend: not warned of."""
+"""States that an operator cannot change: logged at info."""
 
 Place = tuple[str | None, int | None]
 """UUID and GPU instance; (None, None) is every GPU."""
@@ -59,9 +59,9 @@ class StateLog:
         self._logged: dict[Place, StateNote] = {}
 
     def note(self, place: Place, state: str, message: str) -> bool:
-        """Note a state; return whether it is a failure that was not known.
+        """Note a state; return whether it is a new failure.
 
-        Of all GPUs the exporter itself pauses them, of a single one somebody else has.
+        The exporter itself pauses all GPUs; a single one was paused by somebody else.
         """
         if state == OK:
             self.over(place)
@@ -82,7 +82,7 @@ class StateLog:
             log.info("%s%s: it works again", self._source, _named(place))
 
     def forget(self) -> None:
-        """Forget what a child that has ended said of single GPUs; the log has it nevertheless."""
+        """Forget the states of single GPUs when their child ends; what was logged stays known."""
         self._notes = {place: note for place, note in self._notes.items() if place == EVERYWHERE}
 
     def of(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
@@ -124,10 +124,10 @@ class ChildCounters:
         self._held: dict[tuple[str, int | None], Held] = {}
         self._failures = 0
         self._explained = 0
-        """The generation of the child that last said something of all GPUs."""
+        """The generation of the child that last reported a state of all GPUs."""
         self._paused = False
         self.facts: Mapping[str, str] = {}
-        """What the last child said of what it runs on."""
+        """What the last child runs on: names and versions."""
         self.supervisor = Supervisor(source, command or program(source), options, clock, self)
 
     def start(self) -> None:
@@ -183,7 +183,7 @@ class ChildCounters:
             self._wants.add(session, gpu.device, gpu.gpu_instances, gpu.journal.now)
 
     def remove(self, session: object, gpu: OpenedGpu) -> None:
-        """Note that it is not any more."""
+        """Note that it is closed."""
         uuid = gpu.device.uuid
         with self._lock:
             self._wants.remove(session)
@@ -192,7 +192,7 @@ class ChildCounters:
         self.supervisor.nudge()
 
     def held(self, gpu: str, gpu_instance: int | None) -> Held | None:
-        """Return what has arrived of a share; None if nothing has."""
+        """Return what has arrived for a share; None if nothing has."""
         return self._held.get((gpu, gpu_instance))
 
     def note(self, session: object, gpu: OpenedGpu) -> None:
@@ -229,8 +229,8 @@ class ChildCounters:
         with self._lock:
             return Orders(tuple(self._wants.gpus), self._paused)
 
-    def hear(self, message: Message, now: float) -> None:
-        """Take what the child says."""
+    def handle(self, message: Message, now: float) -> None:
+        """Take a message of the child."""
         match message:
             case Hello(facts):
                 self.facts = facts
@@ -258,7 +258,7 @@ class ChildCounters:
                 )
 
     def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
-        """Count a failure; what the child said of all GPUs explains its own end better."""
+        """Count a failure; a state of all GPUs that the child reported explains its end better."""
         self._failures += 1
         if problem is None or (ended_itself and self._explained == self.supervisor.generation):
             return
@@ -266,7 +266,7 @@ class ChildCounters:
             self._notes.note(EVERYWHERE, UNREACHABLE, problem)
 
     def ended(self, now: float) -> None:
-        """Let nothing stand that the child has measured, nor what it said of single GPUs."""
+        """Drop what the child has measured, and the states of single GPUs."""
         with self._lock:
             self._notes.forget()
             for held in self._held.values():

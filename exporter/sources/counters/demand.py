@@ -9,10 +9,10 @@ from typing import Any
 from exporter.model.reading import Device
 
 PATIENCE_SECONDS = 5.0
-"""So long a GPU goes without a preferred source before this one is asked for it: those take a
-moment to start."""
+"""How long a GPU goes without a preferred source before this one is wanted: those take a moment to
+start."""
 LINGER_SECONDS = 30.0
-"""So long it is measured on when a preferred source measures it again."""
+"""How long it is still measured after a preferred source measures it again."""
 
 
 @dataclass(slots=True)
@@ -21,11 +21,11 @@ class _Want:
     gpu_instances: tuple[int | None, ...]
     wanted: bool
     since: float
-    """When that was last as it should be."""
+    """When `wanted` last was what it should be."""
 
 
 class Demand:
-    """What the opened GPUs ask for; each is known by the object that stands for its session."""
+    """Which of the opened GPUs want this source; the keys are their sessions."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._patience = patience_seconds
@@ -44,7 +44,7 @@ class Demand:
     def note(self, session: object, now: float, *, better: bool) -> bool:
         """Note in each round whether preferred sources measure the GPU.
 
-        Returns whether it is wanted from now on, or from now on not.
+        Returns whether that changes if the GPU is wanted.
         """
         want = self._wants.get(session)
         if want is None:

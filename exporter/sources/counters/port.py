@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A child's side of the pipes: what it says to the exporter, and what it is told.
+"""A child's side of the pipes: it writes messages to the exporter, and reads orders.
 
 Nothing here waits for the exporter: where the pipe is full, activities are dropped and states kept.
 """
@@ -41,10 +41,10 @@ class Port:
         """Whether the exporter is gone or wants the child to end."""
 
     def emit(self, message: Mapping[str, Any]) -> None:
-        """Say one of the messages of `wire`.
+        """Write one of the messages of `wire`.
 
         Raises:
-            ValueError: it has a number that is none.
+            ValueError: a number is NaN or infinite.
         """
         line = encoded(message)
         if "state" in message:
@@ -56,7 +56,7 @@ class Port:
             self.dropped_total += 1
 
     def beat(self) -> None:
-        """Say that the child is alive; to be called at least once a second."""
+        """Write that the child is alive; to be called at least once a second."""
         self._beats += 1
         self.emit({"beat": self._beats})
 
@@ -67,7 +67,7 @@ class Port:
         return found
 
     def wait(self, seconds: float) -> None:
-        """Wait so long, or until the exporter sends something, or is gone."""
+        """Wait for `seconds`, or until the exporter sends something, or is gone."""
         deadline = time.monotonic() + seconds
         while not self.ended and not self._messages:
             left = deadline - time.monotonic()

@@ -58,7 +58,7 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def _guarded() -> None:
-    """Return in a child, and end as that ends.
+    """Fork: return in the child, and exit with its exit code.
 
     However it does, the processes that it leaves are killed, those too that have left its session.
     """
@@ -99,7 +99,7 @@ def _children() -> Iterator[int]:
 
 
 def _port() -> Port:
-    """Take the pipes away from what libraries print: their output is for the log."""
+    """Redirect what libraries print to standard error, and keep the pipes for messages."""
     orders, says = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

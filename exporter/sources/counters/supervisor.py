@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that starts a child process, gives it its orders, hears it, and ends it."""
+"""The thread that starts a child process, sends it orders, reads its messages, and ends it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from exporter.sources.counters.wire import PAUSED, MalformedLine, Message, Noted
 
 BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
 GOOD_SECONDS = 60.0
-"""A child that ran for so long starts the waits anew when it ends."""
+"""After a child that ran for so long, the back-off starts over."""
 SILENT_SECONDS = 5.0
-"""A child that says nothing for so long hangs."""
+"""A child that writes nothing for so long hangs."""
 FIRST_SECONDS = 30.0
-"""So long it may take until it says something at all: libraries of 200 MB are loaded."""
+"""Until its first message: it loads libraries of 200 MB."""
 PAUSE_SECONDS = 1.5
-"""So long it may take to release the counters, and to say so, when it is paused."""
+"""For releasing the counters when it is paused, and reporting that."""
 END_SECONDS = 1.0
-"""So long it may take to end by itself."""
+"""For ending by itself, before it is killed."""
 KILL_SECONDS = 0.5
-"""So long its death is waited for when the exporter ends."""
+"""How long the exporter waits for a killed child when it ends."""
 UNWANTED_SECONDS = 10.0
-"""So long a child stays that no GPU wants."""
+"""How long a child stays that no GPU wants."""
 MOST_STUCK = 2
-"""Children that do not die: there is no third one beside them."""
+"""Killed children that are still alive: beyond that no child is started."""
 MOST_BYTES_PER_SECOND = 1 << 22
 STEP_SECONDS = 1.0
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Restarts:
-    """The waits between one child's end and the next one's start."""
+    """The back-off between one child's end and the next one's start."""
 
     def __init__(self) -> None:
         self._ended_in_a_row = 0
@@ -50,7 +50,7 @@ class Restarts:
         self._not_before = float("-inf")
 
     def may_start(self, now: float) -> bool:
-        """Return whether it is time."""
+        """Return whether the back-off is over."""
         return now >= self._not_before
 
     def started(self, now: float) -> None:
@@ -58,7 +58,7 @@ class Restarts:
         self._started = now
 
     def ended(self, now: float) -> None:
-        """Note an end that was not asked for, or a start that failed."""
+        """Note an unwanted end, or a failed start."""
         if now - self._started >= GOOD_SECONDS:
             self._ended_in_a_row = 0
         wait = BACK_OFF_SECONDS[min(self._ended_in_a_row, len(BACK_OFF_SECONDS) - 1)]
@@ -75,14 +75,14 @@ class Orders:
     paused: bool = False
 
 
-class Audience(Protocol):
-    """For whom a child is supervised."""
+class ChildUser(Protocol):
+    """What a supervisor asks and tells: the source that uses the child."""
 
     def orders(self) -> Orders:
         """Return what the child is to do now."""
 
-    def hear(self, message: Message, now: float) -> None:
-        """Take what the child says."""
+    def handle(self, message: Message, now: float) -> None:
+        """Take a message of the child."""
 
     def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
         """Count a failure; with a `problem` the child does not run.
@@ -101,19 +101,19 @@ class _Run:
     child: Child
     started: float
     flow_since: float
-    """Since when its bytes are counted,"""
+    """When counting its bytes began."""
     flow_bytes: int = 0
-    """and how many there were then."""
+    """How many it had written then."""
     heard: float | None = None
-    """When it last said something."""
+    """When it last wrote a message."""
     told: Orders = Orders()
     release_due: float | None = None
-    """When it will have taken too long to release the counters."""
+    """The deadline for releasing the counters."""
     unwanted_since: float | None = None
 
 
 class Supervisor:
-    """Keeps one child running while a GPU wants it; what an old one said is never heard."""
+    """Keeps one child running while a GPU wants it; messages of an earlier child are ignored."""
 
     def __init__(
         self,
@@ -121,14 +121,14 @@ class Supervisor:
         command: Sequence[str],
         options: Mapping[str, Any],
         clock: Clock,
-        audience: Audience,
+        user: ChildUser,
     ) -> None:
         """Run `command`, give it the `options` as its first line; `name` is the source's."""
         self._name = name
         self._command = tuple(command)
         self._options = options
         self._clock = clock
-        self._audience = audience
+        self._user = user
         self._restarts = Restarts()
         self._run: _Run | None = None
         self._leaving: list[tuple[Child, float]] = []
@@ -147,18 +147,18 @@ class Supervisor:
 
     @property
     def is_up(self) -> bool:
-        """Whether a child runs that has said something."""
+        """Whether a child runs and has written a message."""
         return self.heard is not None
 
     @property
     def heard(self) -> float | None:
-        """When the child last said something; None if there is none that did."""
+        """When the child last wrote a message; None before that."""
         run = self._run
         return None if run is None else run.heard
 
     @property
     def has_released(self) -> bool:
-        """Whether no child has the counters: there is none, or it has said that it is paused."""
+        """Whether no child has the counters: there is none, or it has reported to be paused."""
         run = self._run
         return run is None or (run.told.paused and run.release_due is None)
 
@@ -185,7 +185,7 @@ class Supervisor:
             self._thread.join(2 * END_SECONDS)
 
     def nudge(self) -> None:
-        """Have new orders looked at now."""
+        """Wake the thread to look at new orders."""
         with contextlib.suppress(BlockingIOError):  # full: it will wake
             os.write(self._wake, b"\0")
 
@@ -199,7 +199,7 @@ class Supervisor:
         self.end()
 
     def end(self) -> None:
-        """End the child with the exporter: it may release what it has, but not for long."""
+        """End the child with the exporter: it has a moment to release what it holds."""
         if self._run is not None:
             child = self._run.child
             self._leave()
@@ -215,7 +215,7 @@ class Supervisor:
         """
         now = self._clock.monotonic()
         self._bury(now)
-        orders = self._audience.orders()
+        orders = self._user.orders()
         if self._run is None and orders.gpus and not orders.paused:
             self._start(now)
         if self._run is not None:
@@ -254,7 +254,7 @@ class Supervisor:
         child.send(self._options)
 
     def _order(self, run: _Run, orders: Orders, now: float) -> None:
-        """Say to the child what it does not know yet."""
+        """Send the child the orders that have changed."""
         if orders.gpus != run.told.gpus:
             run.child.send({"gpus": orders.gpus})
         if orders.paused != run.told.paused:
@@ -268,7 +268,7 @@ class Supervisor:
             run.unwanted_since = now
 
     def _judge(self, run: _Run, now: float) -> None:
-        """End a child that is not wanted, does not let go, hangs or raves."""
+        """End a child that is not wanted, keeps the counters, hangs or floods."""
         written = run.child.read_bytes_total - run.flow_bytes
         since, patience = (
             (run.started, FIRST_SECONDS) if run.heard is None else (run.heard, SILENT_SECONDS)
@@ -309,9 +309,9 @@ class Supervisor:
         too_long = child.dropped_total
         lines = child.read()
         for _ in range(child.dropped_total - too_long):
-            self._audience.failed()
+            self._user.failed()
         for line in lines:
-            self._hear(run, line)
+            self._take_message(run, line)
         if child.is_mute and not gone:
             child.wait(END_SECONDS)
             child.read_errors()
@@ -322,35 +322,35 @@ class Supervisor:
         if gone:
             self._fail(f"its child process {child.ending}", ended_itself=child.has_ended_itself)
 
-    def _hear(self, run: _Run, line: bytes) -> None:
+    def _take_message(self, run: _Run, line: bytes) -> None:
         try:
             message = parsed(line, self._name)
         except MalformedLine as error:
             log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
-            self._audience.failed()
+            self._user.failed()
             return
         now = run.heard = self._clock.monotonic()
         if isinstance(message, Noted) and message.gpu is None and message.state == PAUSED:
             run.release_due = None
-        self._audience.hear(message, now)
+        self._user.handle(message, now)
 
     def _kill(self, child: Child, reason: str) -> None:
         child.kill()
         self._fail(f"its child process {reason}")
 
     def _fail(self, problem: str, *, ended_itself: bool = False) -> None:
-        """Be done with the present child, and wait for the next."""
+        """End the present child, and back off."""
         self._restarts.ended(self._clock.monotonic())
         self._leave()
-        self._audience.failed(problem, ended_itself=ended_itself)
+        self._user.failed(problem, ended_itself=ended_itself)
 
     def _leave(self) -> None:
-        """Be done with the present child, whether it dies or not."""
+        """End the present child, and do not wait for its death."""
         run, self._run = self._run, None
         if run is None:
             return
         now = self._clock.monotonic()
-        run.child.leave()
+        run.child.close()
         if not run.child.is_gone():
             self._leaving.append((run.child, now + END_SECONDS))
-        self._audience.ended(now)
+        self._user.ended(now)

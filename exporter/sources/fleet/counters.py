@@ -21,7 +21,7 @@ CLOCK_MARGIN_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountersRead:
     """What one read of all counter sources gave."""
 
     sources: Mapping[int | None, str]
@@ -72,7 +72,7 @@ class Counters:
                     gpu.journal.absent(row.name, "disabled")
             self._opened = opened.pop_all()
 
-    def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> Counted:
+    def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> CountersRead:
         """Read every source, and return for each share what the chosen one gave.
 
         `worked_seconds` is how long the whole GPU worked since the last read by utilization and
@@ -110,7 +110,7 @@ class Counters:
                 continue
             activities[share] = activity
             self._given[share] = chosen, began
-        return Counted(sources, activities, seconds)
+        return CountersRead(sources, activities, seconds)
 
     def _count_silence(self, name: str, share: int | None, *, answered: bool) -> None:
         if answered:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters that read 0 while utilization and power say that the GPU works are no reading.
+"""Discards counters that read 0 while utilization and power show that the GPU works.
 
 Seen after an Xid 31 on Turing: the GPU computes on, and sampling stands still until a restart
 (NVIDIA/DCGM #303). At rest such counters read what true ones read: only a reading above 0 shows
@@ -16,7 +16,7 @@ from exporter.sources.reading_state import IMPLAUSIBLE, Journal
 LEAST_UTILIZATION_RATIO = 0.05
 """Less may be rounding."""
 DOUBTFUL_UTILIZATION_RATIO = 0.5
-"""From here on power is asked too: some drivers say 99 % of a GPU at rest."""
+"""Above that, power must agree: some drivers say 99 % of a GPU at rest."""
 WORKING_POWER_RATIO = 0.25
 """Of the power limit: more than any GPU draws at rest while no kernel is resident."""
 DEAD_RATIO = 1e-3
@@ -51,7 +51,7 @@ def worked_seconds(vitals: Vitals, power_limit_watts: float | None, *, opened: b
 
 
 def is_dead(activity: Activity) -> bool:
-    """Return whether every unit reads 0, among them one that no kernel leaves at rest."""
+    """Return whether every unit reads 0, including one that every kernel uses."""
     if activity.engine is None and activity.sm is None:
         return False
     ratios = (getattr(activity, name) for name in _UNITS)
@@ -59,7 +59,7 @@ def is_dead(activity: Activity) -> bool:
 
 
 class _Sign(NamedTuple):
-    """The last sign of life of a source, else its first reading."""
+    """The last reading above 0 of a source, else its first reading."""
 
     monotonic: float
     worked_seconds: float

@@ -14,7 +14,7 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
-from exporter.sources.fleet.counters import Counted, Counters
+from exporter.sources.fleet.counters import Counters, CountersRead
 from exporter.sources.fleet.dead_counters import worked_seconds
 from exporter.sources.interface import NodeCounters, OpenedGpu
 from exporter.sources.nvml import NVML
@@ -195,7 +195,7 @@ class Session:
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
 
-    def _with_holders(self, nvml: NvmlReading, counted: Counted) -> NvmlReading:
+    def _with_holders(self, nvml: NvmlReading, counted: CountersRead) -> NvmlReading:
         """Return the readings with processes listed anew while a share's job may be ending.
 
         That is from when its load drops to 0 until they are listed anyway: else the time of up to a
@@ -237,7 +237,7 @@ class Session:
         self,
         gpu_instance: int | None,
         nvml: NvmlReading,
-        counted: Counted,
+        counted: CountersRead,
     ) -> ShareReading:
         return ShareReading(
             gpu_instance=gpu_instance,
@@ -252,7 +252,7 @@ class Session:
         self._counters.close()
 
 
-def _load(nvml: NvmlReading, counted: Counted, share: int | None) -> float | None:
+def _load(nvml: NvmlReading, counted: CountersRead, share: int | None) -> float | None:
     """Return how busy a share is by its counters, else its utilization, which lags behind them by
     up to a second; None: not known."""
     activity, utilization = counted.activities.get(share), nvml.vitals.utilization

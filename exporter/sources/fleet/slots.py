@@ -73,7 +73,7 @@ class Slot:
         self.problem: str | None = None
         """Why there is no reading, in a few words."""
         self.past = Past()
-        """What the sessions so far left to the next one."""
+        """State that outlives a session."""
         self.left_out = False
         """Whether the configuration leaves this GPU out."""
 

@@ -142,7 +142,7 @@ class Kept:
             raise InvalidLine("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
 
     def add_workloads(self, said: Mapping[Any, Any]) -> None:
-        """Count what the sources of workloads say; what they said before is not kept.
+        """Count the reports of the sources of workloads; earlier ones are not kept.
 
         Raises:
             InvalidLine: it is too much.

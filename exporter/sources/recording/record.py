@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the readers of the GPUs know, round by round, to a recording."""
+"""Writes the reports of the readers to a recording, one line for each round."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Recorder:
     ) -> None:
         """Write the header; `started` is the monotonic time at which the recording begins.
 
-        `kept` returns of a report what is to be written; without it that is everything. `work` has
-        the sources of workloads.
+        `kept` returns the part of a report that is written; without it all is. `work` has the
+        sources of workloads.
 
         Raises:
             OSError: nothing could be written.

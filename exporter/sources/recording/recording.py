@@ -26,7 +26,7 @@ DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Everything that the sources had handed over after one round."""
+    """The state of all sources after one round."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
@@ -39,9 +39,9 @@ class Tick:
     problem: str | None = None
     failed_initialisations: int = 0
     workloads: Mapping[Scheduler, WorkloadReport] | None = None
-    """By source of workloads: what it said last. None where that is as in the tick before."""
+    """By source of workloads: its last report. None where all are as in the tick before."""
     workload_sources: Mapping[Scheduler, SourceState] = field(default_factory=dict)
-    """How those are doing that are in use."""
+    """The state of those in use."""
 
 
 def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport:
@@ -62,7 +62,7 @@ class TickReader:
 
     def __init__(self) -> None:
         self._workloads: Mapping[Scheduler, WorkloadReport] | None = None
-        """What the sources of workloads said last; None before they said anything."""
+        """The last reports of the sources of workloads; None before the first."""
         self._seconds = 0.0
         self._readings: dict[int, Reading] = {}
         """The last ones, by the report's index."""
@@ -72,7 +72,7 @@ class TickReader:
         """Return the tick of the next line.
 
         A reading that did not change is the same object as in the tick before; so are device,
-        board, health, and what a source of workloads said.
+        board, health, and the report of a source of workloads.
 
         Raises:
             InvalidLine: the line does not stand for a tick, or a limit of `bounds` is reached.
@@ -89,7 +89,7 @@ class TickReader:
         return replace(tick, gpus=gpus, workloads=self._workloads)
 
     def _take(self, said: Mapping[Scheduler, WorkloadReport] | None) -> None:
-        """Keep what the sources of workloads say now."""
+        """Keep the reports of the sources of workloads."""
         if said is not None:
             before = self._workloads or {}
             self._workloads = {

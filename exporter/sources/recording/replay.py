@@ -136,7 +136,7 @@ class Replay:
         self.workloads = tuple(
             PlayedWork(name, self._said, self._states) for name in get_args(Scheduler)
         )
-        """What the sources of workloads of the recorded node said."""
+        """The sources of workloads of the recorded node."""
         self._earlier_initialisations = 0
 
     def start(self) -> None:
@@ -209,7 +209,7 @@ class Replay:
         return None
 
     def _without_folder(self, damage: Damage) -> str:
-        """Return what is wrong as everybody may read it: where the file lies is for the log."""
+        """Return the message without the folder of the file, which only the log shows."""
         path = self._recording.path
         return str(damage).replace(str(path), path.name)
 
@@ -259,7 +259,7 @@ class Replay:
         return self._tick.workloads or {}
 
     def _states(self) -> States:
-        """Return how the sources were doing; after the end their word grows old."""
+        """Return the states of the sources; after the end their reports grow old."""
         since = max(self._clock.monotonic() - self._shown_at, 0.0)
         return {
             name: replace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sources of workloads said, as it is recorded and as it is played."""
+"""Workload reports: written to a recording, and played from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler, WorkloadReport
 
 Said = Mapping[Scheduler, WorkloadReport]
-"""By source: what it said last."""
+"""By source: its last report."""
 States = Mapping[Scheduler, SourceState]
 
 AGE_DIGITS = 3
@@ -20,22 +20,22 @@ AGE_DIGITS = 3
 
 
 class WorkRecorder:
-    """Returns of each round what is to be written of the sources of workloads."""
+    """Returns what to write of the sources of workloads in each round."""
 
     def __init__(
         self,
         sources: Sequence[WorkloadSource],
         kept: Callable[[WorkloadReport], WorkloadReport] | None = None,
     ) -> None:
-        """Take the sources; `kept` returns of a report what is to be written of it."""
+        """Take the sources; `kept` returns the part of a report that is written."""
         names: Mapping[str, Scheduler] = {each: each for each in get_args(Scheduler)}
         self._sources = {names[each.name]: each for each in sources if each.name in names}
         self._kept = kept
         self._last: dict[Scheduler, WorkloadReport] = {}
-        """As the sources handed them over."""
+        """The last reports, complete."""
 
     def said(self) -> Said | None:
-        """Return what every source said last; None where nothing of it has changed."""
+        """Return the last report of every source; None if none has changed."""
         now = {
             name: report
             for name, source in self._sources.items()
@@ -74,7 +74,7 @@ class PlayedWork:
         said: Callable[[], Said],
         states: Callable[[], States],
     ) -> None:
-        """Take who says what is shown now."""
+        """Play the reports and states that these return."""
         self.name: str = name
         self._scheduler = name
         self._said = said
@@ -87,7 +87,7 @@ class PlayedWork:
         """End; there is nothing to close."""
 
     def report(self) -> WorkloadReport | None:
-        """Return what it had said by this tick; the same object until it changes."""
+        """Return its report at this tick; the same object until it changes."""
         return self._said().get(self._scheduler)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a simulated board stays while an act lasts: identity, memory, health, limits."""
+"""What is constant on a simulated board during an act: identity, memory, health, limits."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ PHASE_RATIOS: Mapping[str, float] = {
     "logging": 0.006,
     "other": 0.04,
 }
-"""What the working time goes to, as the host sees it."""
+"""How the working time is divided into phases, on the host."""
 MODEL_FLOPS_RATIO = 0.9
 """Of the operations of the tensor cores; the rest is recomputation."""
 WORKERS = 4

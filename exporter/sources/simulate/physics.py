@@ -46,7 +46,7 @@ FIRST_WITH_COUNTERS = (9, 0)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a story asks of a GPU: activities, and link traffic as a share of the link's peak."""
+    """The load of a story on a GPU: activities, and link traffic as a share of the link's peak."""
 
     engine: float = 0.0
     sm: float = 0.0

@@ -35,7 +35,7 @@ class _Key:
     longest: int = 63
     """In bytes."""
     default: str | None = None
-    """None: it has to be there."""
+    """None: the key is required."""
 
 
 _WORK = ("workload", "allocated")
@@ -212,7 +212,7 @@ class _Reader:
         return (Scene(name, parameters, holder, seconds, work),)
 
     def _work(self, path: KeyPath, entry: Mapping[str, Any], outer: Mapping[str, Any]) -> Work:
-        """Return whose work is on the GPU; what the entry lacks may stand in `outer`."""
+        """Return the workloads on the GPU; keys that the entry lacks are taken from `outer`."""
         value = entry.get("workload", outer.get("workload"))
         allocated = entry.get("allocated", outer.get("allocated"))
         if not isinstance(allocated, bool | None):

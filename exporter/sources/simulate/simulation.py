@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPUs of a scenario as readers that the publisher asks, in place of the driver's.
+"""Readers that play a scenario, in place of the driver's.
 
 Every reading is a function of scenario, seed, GPU and the time since the simulation's start; what
 is averaged is averaged since the GPU's last reading, exactly.
@@ -92,7 +92,7 @@ class Simulation:
             for scheduler in get_args(Scheduler)
             if any(scheduler == each.scheduler for each in _workloads(scenario))
         )
-        """What each scheduler and runtime that the scenario names says of them."""
+        """One for each scheduler and runtime that the scenario names."""
 
     def _work(self) -> tuple[OnGpu, ...]:
         return tuple((gpu.device.uuid, gpu.work) for gpu in self.gpus)
@@ -124,7 +124,7 @@ class Simulation:
         }
 
     def devices(self) -> Mapping[str, int]:
-        """Return how many GPUs there are; everyone who counts agrees."""
+        """Return how many GPUs there are, by who counts: all agree."""
         return dict.fromkeys(("pci", "driver", "nvml"), len(self.scenario.gpus))
 
 
@@ -190,7 +190,7 @@ class _Gpu:
         self._health = healthy(self._model)
         self._identity = identity
         self.work = NO_WORK
-        """Whose work was on it when it was read."""
+        """The workloads on it when it was read."""
         self.trainers = dict.fromkeys(
             scene.holder.owner
             for scene in gpu.scenes

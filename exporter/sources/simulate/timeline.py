@@ -27,7 +27,7 @@ class Act:
     xid: int | None = None
     """Raised as the act begins."""
     work: Work = NO_WORK
-    """Whose work is on it, also while it is lost."""
+    """The workloads on it, also while it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Timeline:
         self._length = sum(act.seconds for act in self._acts)
         self._starts: list[float] = []
         self._before: list[Rates] = []
-        """What happened in the turn before each act, and in a whole turn."""
+        """Integrals from the start of a turn to each act, and over a whole turn."""
         start, total = 0.0, NOTHING
         for act in self._acts:
             self._starts.append(start)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on simulated GPUs, as the kubelet, Slurm and a runtime would say it."""
+"""The workloads on simulated GPUs, as the kubelet, Slurm and a runtime would report them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNTIME_OF_PODS = "containerd"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a scenario says of the workloads on a GPU."""
+    """The workloads that a scenario puts on a GPU."""
 
     workloads: tuple[Workload, ...] = ()
     """The process on it, if there is one, is of the first."""
@@ -77,7 +77,7 @@ class SimulatedWorkloads:
     def __init__(
         self, scheduler: Scheduler, gpus: Callable[[], Sequence[OnGpu]], clock: Clock
     ) -> None:
-        """Take who says what is on each GPU as it was read last."""
+        """Report from `gpus()`, which returns the work on each GPU as last read."""
         self.name: str = scheduler
         self._scheduler = scheduler
         self._gpus = gpus
@@ -130,7 +130,7 @@ def _report(scheduler: Scheduler, gpus: Sequence[OnGpu]) -> WorkloadReport:
 
 
 def _names(workload: Workload) -> Mapping[str, Workload]:
-    """Return by what a control group may name it."""
+    """Return the names by which a control group may refer to it."""
     if workload.scheduler == "slurm":
         return {workload.job: workload}
     if workload.scheduler == "container":

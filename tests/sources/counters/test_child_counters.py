@@ -396,7 +396,7 @@ def test_counters_that_nobody_held_are_not_handed_over(bench: MakeBench) -> None
     made.counters.pause()
     made.step(5)
     made.advance(PAUSE_SECONDS + 3.0)
-    made.counters.hear(Noted("GPU-mining", None, "unsupported", "CMP"), made.clock.monotonic())
+    made.counters.handle(Noted("GPU-mining", None, "unsupported", "CMP"), made.clock.monotonic())
     gpu.read()
     refused.read()
 

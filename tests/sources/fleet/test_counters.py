@@ -9,7 +9,7 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Activity, Device
-from exporter.sources.fleet.counters import SILENT_READS, Counted, Counters
+from exporter.sources.fleet.counters import SILENT_READS, Counters, CountersRead
 from exporter.sources.interface import CounterRow, OpenedGpu
 from exporter.sources.reading_state import Journal
 from tests.clocks import ManualClock
@@ -64,7 +64,7 @@ class Bench:
             ],
         )
 
-    def read(self, count: int = 1) -> Counted:
+    def read(self, count: int = 1) -> CountersRead:
         for _ in range(count):
             self.clock.advance(1.0)
             found = self.counters.read(self.clock)
@@ -156,7 +156,7 @@ def test_without_any_source_nothing_is_expected() -> None:
     """And the states name those that the configuration left out."""
     bench = Bench(enabled=())
 
-    assert bench.read() == Counted({}, {}, {})
+    assert bench.read() == CountersRead({}, {}, {})
     assert bench.journal.states == {"first": "disabled", "second": "disabled"}
 
 

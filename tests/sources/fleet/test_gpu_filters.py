@@ -92,14 +92,6 @@ def test_what_the_index_decides_the_uuid_does_not_change(
         assert verdicts == {early} or (early is None and selection.by_uuid)
 
 
-def test_entries_that_name_no_gpu() -> None:
-    """Indexes by the number of GPUs; UUIDs only once all are known."""
-    selection = Selection(("0", "3", "GPU-x"), ("GPU-A0",))
-    assert selection.unmatched(3, set(UUIDS)) == ("3", "GPU-x")
-    assert selection.unmatched(3, {"GPU-a0"}) == ("3",)
-    assert Selection().unmatched(0, ()) == ()
-
-
 # The fleet
 
 Start = Callable[..., tuple[Fleet, FakeNvml]]

@@ -13,11 +13,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.errors import DeviceGone, DeviceSilent
 from exporter.model.reading import Reading
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.nvml.reader import DeviceChanged
-from tests.fake_nvml import fault, mean, square
+from tests.fake_nvml import fault
 
 Open = Callable[..., Any]
 START = 1_000_000.0
@@ -73,17 +72,6 @@ def test_cadences(open_gpu: Open) -> None:
         calls = rig.calls()
         per_minute.append([calls[name] for name in (STATIC, SLOW, FAST)])
     assert per_minute == [[1, 6, 60]] * 3
-
-
-def test_slow_interval_is_configured(open_gpu: Open) -> None:
-    """The slow cadence follows the configuration."""
-    rig = open_gpu()
-    session = rig.session(SessionOptions(slow_interval_seconds=2.0))
-    session.read()
-    rig.calls()
-    tick(session, rig, 10)
-
-    assert rig.calls()[SLOW] == 5
 
 
 def test_slow_readings_stay_between_their_rounds(open_gpu: Open) -> None:
@@ -244,63 +232,6 @@ def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPat
     assert order == ["nvml", "gpm"]
 
 
-def test_changed_mig_layout_needs_a_new_session(open_gpu: Open) -> None:
-    """The next slow round finds a changed layout, and a new session reads the new one."""
-    rig = open_gpu(mig=MIG)
-    session = rig.session()
-    session.read()
-    rig.fake.device(0, mig={"instances": INSTANCES[:1]})
-    rig.advance(10)
-
-    with pytest.raises(DeviceChanged):
-        session.read()
-    session.close()
-    again = rig.session().read()
-    assert [share.gpu_instance for share in again.shares] == [1]
-    calls = rig.calls()
-    assert calls["nvmlGpmSampleAlloc"] == 6
-    assert calls["nvmlGpmSampleFree"] == 4
-
-
-def test_burst_reads_polls_only(open_gpu: Open) -> None:
-    """Between rounds, where it is wanted, the cheapest call is made and nothing else."""
-    rig = open_gpu(product="t4", utilization=50, samples={"enabled": 0})
-    session = rig.session()
-    session.read()
-    rig.calls()
-    assert session.wants_burst
-    rig.advance(0.1)
-    session.read_burst()
-
-    assert rig.calls() == {"nvmlDeviceGetUtilizationRates": 1}
-
-
-def test_lost_gpu_is_raised(open_gpu: Open) -> None:
-    """A GPU that is lost ends the session with the reason."""
-    rig = open_gpu(gpm=GPM)
-    session = rig.session()
-    session.read()
-    rig.fake.device(0, lost=1)
-
-    with pytest.raises(DeviceGone, match="lost"):
-        session.read()
-    session.close()
-
-
-@pytest.mark.parametrize("code", [2, 3, 4, 6, 999])
-def test_round_in_which_nothing_answers_is_no_reading(open_gpu: Open, code: int) -> None:
-    """It has the driver's word as its reason; what was read at the slow cadence does not count."""
-    rig = open_gpu(gpm=GPM)
-    session = rig.session()
-    tick(session, rig)
-    rig.fake.update(faults=[fault("nvml*", error=code)])
-    rig.advance(1)
-
-    with pytest.raises(DeviceSilent, match=f"^its driver calls fail: {pynvml.NVMLError(code)}$"):
-        session.read()
-    session.close()
-
-
 @pytest.mark.parametrize("left", ["Memory", "Power", "Temperature", "Samples", "ClockInfo"])
 def test_one_reading_is_enough(open_gpu: Open, left: str) -> None:
     """A GPU of which a single reading answers is up."""
@@ -350,18 +281,6 @@ def test_one_fault_is_one_line(open_gpu: Open, caplog: pytest.LogCaptureFixture)
     assert lines[1].startswith("GPU 0: can be read again: ")
 
 
-def test_index_comes_from_the_driver(open_gpu: Open) -> None:
-    """The one that the opened GPU has by now; None if the driver does not report it."""
-    rig = open_gpu()
-    session = rig.session()
-    assert session.index() == 0
-    rig.fake.update(devices=[{}, {}], order=[1, 0])
-    assert session.index() == 1
-    rig.fake.update(faults=[fault("nvmlDeviceGetIndex", error=6)])
-
-    assert session.index() is None
-
-
 def test_another_gpu_behind_the_handle_needs_a_new_session(open_gpu: Open) -> None:
     """Within a minute, at the static cadence."""
     rig = open_gpu(uuid="GPU-a")
@@ -382,27 +301,6 @@ def test_failures_outlive_the_session(open_gpu: Open) -> None:
         rig.session().read()
 
     assert rig.failures == {"nvml": 2}
-
-
-def test_bound_holds_through_the_driver(open_gpu: Open) -> None:
-    """With the sample buffer no round's true utilization is above its bound, and busy time is
-    that of the duty cycle."""
-    load = square(period=2.3, duty=0.37, high=100)
-    rig = open_gpu(product="t4", utilization=load)
-    rig.advance(20)
-    session = rig.session()
-    session.read()
-    busy = observed = 0.0
-    for _ in range(60):
-        reading = tick(session, rig, seconds=1.0009)
-        now = reading.monotonic_seconds
-        utilization = reading.vitals.utilization
-        assert utilization is not None
-        assert mean(load, now - 1.0009, now) / 100 <= utilization.upper_ratio + 1e-5
-        busy += utilization.ratio * utilization.seconds
-        observed += utilization.seconds
-
-    assert busy / observed == pytest.approx(0.37, abs=0.02)
 
 
 STEADY: list[dict[str, Any]] = [

@@ -161,21 +161,13 @@ def choice(*names: Word) -> Kind[Word]:
 
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+_LOG_LEVELS: Kind[LogLevel] = choice("debug", "info", "warning", "error")
 
 
 def _log_level(text: str) -> LogLevel:
     """Take the names in capitals too, and "warn", as other exporters have them."""
-    levels: dict[str, LogLevel] = {
-        "debug": "debug",
-        "info": "info",
-        "warning": "warning",
-        "warn": "warning",
-        "error": "error",
-    }
-    level = levels.get(text.lower())
-    if level is None:
-        raise Unexpected
-    return level
+    name = text.lower()
+    return _LOG_LEVELS.parse("warning" if name == "warn" else name)
 
 
 def optional(kind: Kind[T], word: str = "") -> Kind[T | None]:
@@ -192,12 +184,6 @@ def _boolean(text: str) -> bool:
     if word not in _TRUE and word not in _FALSE:
         raise Unexpected
     return word in _TRUE
-
-
-def _ratio(text: str) -> float:
-    if not _RATIO.fullmatch(text) or not 0 <= float(text) <= 1:
-        raise Unexpected
-    return float(text)
 
 
 def _bytes_per_second(text: str) -> float:
@@ -271,18 +257,16 @@ def _names(text: str) -> tuple[str, ...]:
     return names
 
 
-def _hosts(text: str) -> tuple[str, ...]:
-    hosts = _names(text)
-    if not all(map(_HOST.fullmatch, hosts)):
-        raise Unexpected
-    return hosts
+def _matching(pattern: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return what parses names that all match."""
 
+    def parse(text: str) -> tuple[str, ...]:
+        names = _names(text)
+        if not all(map(pattern.fullmatch, names)):
+            raise Unexpected
+        return names
 
-def _gpus(text: str) -> tuple[str, ...]:
-    gpus = _names(text)
-    if not all(map(_GPU.fullmatch, gpus)):
-        raise Unexpected
-    return gpus
+    return parse
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -333,10 +317,8 @@ def _path(text: str) -> Path:
 
 
 BOOLEAN: Kind[bool] = Kind(_boolean, "BOOLEAN", "true or false")
-LOG_LEVEL: Kind[LogLevel] = Kind(
-    _log_level, "debug|info|warning|error", "debug, info, warning or error"
-)
-RATIO: Kind[float] = Kind(_ratio, "RATIO", "a ratio from 0 to 1, such as 0.01")
+LOG_LEVEL: Kind[LogLevel] = Kind(_log_level, _LOG_LEVELS.metavar, _LOG_LEVELS.expected)
+RATIO: Kind[float] = Kind(decimal(0, 1).parse, "RATIO", "a ratio from 0 to 1, such as 0.01")
 BYTES_PER_SECOND: Kind[float] = Kind(
     _bytes_per_second, "RATE", "bytes per second, such as 10000000, 500k, 10M or 1.5G"
 )
@@ -347,13 +329,16 @@ NAMES: Kind[tuple[str, ...]] = Kind(
     _names, "NAMES", "names with commas between them, such as Xorg,gnome-shell", is_list=True
 )
 HOSTS: Kind[tuple[str, ...]] = Kind(
-    _hosts,
+    _matching(_HOST),
     "NAMES",
     "names of hosts with commas between them, such as gpu1.example.com,.example.com",
     is_list=True,
 )
 GPUS: Kind[tuple[str, ...]] = Kind(
-    _gpus, "GPUS", "indexes or UUIDs of GPUs with commas between them, such as 0,1", is_list=True
+    _matching(_GPU),
+    "GPUS",
+    "indexes or UUIDs of GPUs with commas between them, such as 0,1",
+    is_list=True,
 )
 MODE: Kind[int] = Kind(_mode, "MODE", "permissions in octal, such as 0660")
 GROUP: Kind[str] = Kind(_group, "GROUP", "the name or number of a group, such as gpu-users")

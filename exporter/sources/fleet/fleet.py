@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
 
 import pynvml
 
@@ -13,7 +14,6 @@ from exporter.errors import LibraryUnavailable
 from exporter.model.readers import CounterState
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.sources.fleet.problems import Problems, in_words
-from exporter.sources.fleet.rounds import Rounds
 from exporter.sources.fleet.session import NO_NODE_COUNTERS, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import BackOff, Worker
@@ -28,10 +28,52 @@ from exporter.sources.xids.watch import XidWatch
 ENUMERATION_INTERVAL_SECONDS = 5.0
 DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
+HEAD_START_SECONDS = 0.002
+"""How long a round waits for one worker before it asks the next."""
 MOST_STUCK_THREADS = 2
 """A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
 EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
+
+
+class Rounds:
+    """Asks all workers for a reading, and waits for them for a limited time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._finished: SimpleQueue[Reader] = SimpleQueue()
+
+    def done(self, worker: Reader) -> None:
+        """Note that `worker` has finished its round; called by the worker."""
+        self._finished.put(worker)
+
+    def run(self, workers: Sequence[Reader], wait_seconds: float) -> None:
+        """Ask all workers that have finished their last round; wait at most `wait_seconds`."""
+        deadline = self._clock.monotonic() + wait_seconds
+        pending: set[Reader] = set()
+        self._collect(pending, 0.0)  # workers that finished after the last round had ended
+        # One after the other while the driver is quick: threads that all wake at once spend more
+        # time on passing the interpreter's lock to each other than on reading.
+        head_start = min(HEAD_START_SECONDS, wait_seconds / (2 * len(workers) or 1))
+        for worker in workers:
+            if not worker.asked:
+                worker.ask()
+                pending.add(worker)
+                self._collect(pending, head_start)
+        self._collect(pending, deadline - self._clock.monotonic())
+
+    def _collect(self, pending: set[Reader], wait_seconds: float) -> None:
+        """Take finished workers out of `pending` until it is empty or the time is over."""
+        deadline = self._clock.monotonic() + wait_seconds
+        while True:
+            remaining = deadline - self._clock.monotonic()
+            try:
+                if remaining > 0 and pending:
+                    pending.discard(self._finished.get(timeout=remaining))
+                else:
+                    pending.discard(self._finished.get_nowait())
+            except Empty:
+                return
 
 
 class Fleet:

@@ -171,22 +171,22 @@ time.sleep(600)
 """
 
 
-def begets(options: Mapping[str, Any], port: Port) -> int:
+def spawns(options: Mapping[str, Any], port: Port) -> int:
     """Have a child and a daemon, as a library may, then go on as another of these programs; the
     environment names a file for their numbers, and that program."""
-    pids = os.environ["BEGETS_PIDS"]
+    pids = os.environ["SPAWNS_PIDS"]
     for kind in ("child", "daemon"):
         subprocess.Popen([sys.executable, "-c", BEGOTTEN, pids, kind])
     while not os.path.exists(pids) or Path(pids).read_text(encoding="utf-8").count("\n") < 2:
         time.sleep(TICK_SECONDS)
     port.beat()
-    end: Callable[[Mapping[str, Any], Port], int] = globals()[os.environ["BEGETS_END"]]
+    end: Callable[[Mapping[str, Any], Port], int] = globals()[os.environ["SPAWNS_END"]]
     return end(options, port)
 
 
 NAMES = [
     *("count", "rubbish", "endless_line", "silent", "deaf", "talkative", "exits", "raises"),
-    *("begets", "missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
+    *("spawns", "missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
 ]
 
 if __name__ == "__main__":

@@ -487,7 +487,7 @@ def test_a_child_does_not_outlive_the_exporter(name: str) -> None:
     wait_until(lambda: not is_alive(pid))
 
 
-def begotten(folder: Path) -> list[int]:
+def spawned(folder: Path) -> list[int]:
     """The processes that the program has started."""
     file = folder / "pids"
     text = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -502,14 +502,14 @@ def test_what_a_child_has_started_ends_with_it(
     bench: MakeBench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
 ) -> None:
     """However it ends, and though one of them has left its session."""
-    monkeypatch.setenv("BEGETS_PIDS", str(tmp_path / "pids"))
-    monkeypatch.setenv("BEGETS_END", end)
-    made = bench("begets")
+    monkeypatch.setenv("SPAWNS_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("SPAWNS_END", end)
+    made = bench("spawns")
     gpu = made.open()
     gpu.read()
-    made.step_until(lambda: len(begotten(tmp_path)) == 2)
+    made.step_until(lambda: len(spawned(tmp_path)) == 2)
     made.step_until(lambda: made.supervisor.is_up or made.supervisor.pid is None)
-    pids = [*begotten(tmp_path), *filter(None, [made.supervisor.pid])]
+    pids = [*spawned(tmp_path), *filter(None, [made.supervisor.pid])]
 
     if end == "count":
         gpu.source.close()
@@ -523,13 +523,13 @@ def test_nor_does_what_a_child_has_started_outlive_the_exporter(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: str
 ) -> None:
     """That is killed."""
-    monkeypatch.setenv("BEGETS_PIDS", str(tmp_path / "pids"))
-    monkeypatch.setenv("BEGETS_END", end)
-    command = [sys.executable, "-m", "tests.sources.counters.parent", "begets"]
+    monkeypatch.setenv("SPAWNS_PIDS", str(tmp_path / "pids"))
+    monkeypatch.setenv("SPAWNS_END", end)
+    command = [sys.executable, "-m", "tests.sources.counters.parent", "spawns"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
-        pids = begotten(tmp_path)
+        pids = spawned(tmp_path)
         assert all(map(is_alive, pids))
         parent.kill()
 

@@ -50,24 +50,6 @@ def test_a_gpu_is_wanted_when_nothing_better_measures_it_for_a_while() -> None:
     ]
 
 
-def test_only_the_shares_of_a_gpu_are_wanted() -> None:
-    wants = Demand(patience_seconds=0.0)
-    wants.add("old", DEVICE, (None,), 0.0)
-    wants.add("new", DEVICE, (1, 2), 0.0)
-    wants.note("new", 1.0, better=False)
-
-    assert wants.is_wanted("GPU-a", 2)
-    assert not wants.is_wanted("GPU-a", None)
-    assert not wants.is_wanted("GPU-b", 2)
-    assert [gpu["gpu_instances"] for gpu in wants.gpus] == [[1, 2]]
-    wants.remove("new")
-    assert wants.gpus == []
-    assert wants.has("GPU-a")
-    assert not wants.has("GPU-a", 2)
-    assert not wants.has("GPU-b")
-    assert not wants.note("new", 2.0, better=False)
-
-
 def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
     """Also of a state that each new child finds again."""
     caplog.set_level(logging.INFO)

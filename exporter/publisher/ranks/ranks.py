@@ -17,7 +17,7 @@ from exporter.publisher.ranks.gaps import GapClock
 from exporter.publisher.ranks.job_names import JobNames, job_of
 from exporter.publisher.ranks.places import GpuShares, Place, listed_processes, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
-from exporter.publisher.ranks.shared_time import SharedStall
+from exporter.publisher.ranks.shared_stall import SharedStall
 from exporter.publisher.ranks.windows import Window
 
 INFERRED_BY_CLIENT = "client"

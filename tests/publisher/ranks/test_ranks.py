@@ -383,7 +383,7 @@ def test_a_stall_that_did_not_fit_once_is_counted_once() -> None:
         clock.advance(100.0 + second, 1.0, 0.1)
         stall = 0.1 * second + min(second, 60) * 0.3
         after(ranks, [report(100.0 + second, totals=totals(float(second), stall))], clock)
-    assert ranks.stall_exceeds_idle == 1
+    assert ranks.disbelieved["stall_exceeds_idle"] == 1
 
 
 def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:

@@ -118,7 +118,7 @@ def lines(seed: int) -> Iterator[str]:
         ranks.take([each.report for each in trainers], gpus, now)
         seen = clocks if random.random() < 0.95 else {}
         added = ranks.settle(seen)
-        yield f"{number} exceeded={ranks.stall_exceeds_idle} " + " ".join(
+        yield f"{number} exceeded={ranks.disbelieved['stall_exceeds_idle']} " + " ".join(
             f"{PLACES.index(place)}:+{_bounds(each)}" for place, each in added.items()
         )
         claims = ranks.claims

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from exporter.publisher.ranks.shared_time import MOST_COUNTED, SharedStall
+from exporter.publisher.ranks.shared_stall import MOST_COUNTED, SharedStall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -102,10 +102,12 @@ def _of_work(known: Known, mostly: float, *, throttled: bool) -> str:
 
 def _may_be_clock(known: Known, rest_ratio: float) -> bool:
     """Return whether clock may be the largest of the four parts of the judged time: a quarter of
-    it, more than what was saturated, and as much as what was certainly latency."""
+    it, more than what was saturated, and as much as what was certainly latency or idle."""
     latency = known.engine.lower - known.saturation.upper
-    most = known.time_parts["clock"].upper
-    return known.clock_ratio.lower < MOSTLY_RATIO and most >= max(rest_ratio / 4, latency)
+    parts = known.time_parts
+    idle = parts["idle"].lower - (1.0 - rest_ratio)
+    least = max(rest_ratio / 4, latency, idle)
+    return known.clock_ratio.lower < MOSTLY_RATIO and parts["clock"].upper >= least
 
 
 def _idle(stall_of_idle: float | None) -> str:

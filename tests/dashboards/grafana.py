@@ -87,10 +87,10 @@ def variables(model: Model, server: Prometheus, times: Range, **chosen: str) -> 
         if kind == "datasource":
             continue
         if kind == "query":
-            asked = LABEL_VALUES.fullmatch(variable["query"]["query"])
-            assert asked, variable["query"]
-            selector = times.substitute(asked[1], found)
-            choices = server.label_values(selector, asked[2])
+            wanted = LABEL_VALUES.fullmatch(variable["query"]["query"])
+            assert wanted, variable["query"]
+            selector = times.substitute(wanted[1], found)
+            choices = server.label_values(selector, wanted[2])
             assert choices or name in MAY_HAVE_NO_VALUES, f"{name}: nothing to choose from"
             default = variable.get("allValue") or choices[0]
         else:

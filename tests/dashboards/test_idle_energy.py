@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.dashboards.scraped import Node
-from tests.dashboards.test_sums import asked
+from tests.dashboards.test_sums import query_of
 from tests.rules.cases import counter, held_by
 from tests.rules.promtool import HOUR, MINUTE, Expected, check, total
 
@@ -46,7 +46,7 @@ def test_the_energy_of_held_idle_time_is_that_of_a_scripted_gpu(
         [],
         node.scrapes.series(),
         [
-            Expected(f"round(sum({asked(f'idle/{name}')}) / {truth}, 0.1)", AT, [("{}", 1)])
+            Expected(f"round(sum({query_of(f'idle/{name}')}) / {truth}, 0.1)", AT, [("{}", 1)])
             for name in names
         ],
     )
@@ -60,6 +60,6 @@ def test_the_energy_of_owners_is_what_they_drew(tmp_path: Path) -> None:
         *held_by(("alice", 0, change), ("bob", change, 2 * HOUR), idle=((0, 1),)),
         counter("gpu_held_idle_energy_joules_total", total((0, 300), (change, 60))),
     ]
-    query = f"round(({asked('idle/GPU-hours by owner/E')}) * {JOULES_PER_KWH / 450}, 100)"
+    query = f"round(({query_of('idle/GPU-hours by owner/E')}) * {JOULES_PER_KWH / 450}, 100)"
     rows = [('{owner="alice"}', 300), ('{owner="bob"}', 100)]
     check(tmp_path, [], series, [Expected(query, AT, rows)])

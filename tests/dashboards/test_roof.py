@@ -77,7 +77,7 @@ def _basis(target: Target) -> str:
     return found[1]
 
 
-def _asked(target: Target) -> str:
+def _query(target: Target) -> str:
     """The query as it is sent with everything chosen; a rate over four scrapes."""
     text = target.expression.replace("$__rate_interval", "2m")
     return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
@@ -96,11 +96,11 @@ def _expected(expression: str, at: float, value: float | None) -> Expected:
 
 def _check(folder: Path, node: Node, wanted: Mapping[str, float]) -> None:
     """Every panel and the recorded series show these distances, and none of another basis."""
-    expressions = [(_asked(target), _basis(target)) for target in _roofs()]
+    expressions = [(_query(target), _basis(target)) for target in _roofs()]
     expressions += [(f'{RECORDED_ROOF}{{basis="{basis}"}}', basis) for basis in BASES]
     rows = [_expected(text, node.scrapes.end, wanted.get(basis)) for text, basis in expressions]
     near = float(wanted["clock"] >= 0.8)
-    rows.append(Expected(_asked(_near_its_roof()), node.scrapes.end, [("{}", near)]))
+    rows.append(Expected(_query(_near_its_roof()), node.scrapes.end, [("{}", near)]))
     check(folder, [RECORDED_ROOF], node.scrapes.series(), rows)
 
 

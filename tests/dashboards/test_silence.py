@@ -33,7 +33,7 @@ BUILT_IN = {
 }
 
 
-def _asked(expression: str) -> str:
+def _query(expression: str) -> str:
     for name, value in BUILT_IN.items():
         expression = expression.replace(name, value)
     return re.sub(r"\$[a-z_]+", ".*", expression)
@@ -65,7 +65,7 @@ def _demo_that_falls_silent() -> Scrapes:
 def test_nothing_is_divided_by_no_time(tmp_path: Path) -> None:
     """No panel and no recorded series is NaN, which would hide the other GPUs in every mean."""
     scrapes = _demo_that_falls_silent()
-    shown = [_asked(one.expression) for name in NAMES for one in targets(name)]
+    shown = [_query(one.expression) for name in NAMES for one in targets(name)]
     expected = [
         Expected(f"({text}) unless abs({text}) < Inf", scrapes.end, [])
         for text in (*shown, *RECORDED)
@@ -86,7 +86,7 @@ def test_a_gpu_that_lost_its_counters_has_bounds_again(tmp_path: Path) -> None:
         gauge("gpu_saturation_lower_ratio", lambda at: 0.5 if at < lost_at else 0.0),
         gauge("gpu_saturation_upper_ratio", lambda at: 0.5 if at < lost_at else 0.75),
     ]
-    page = {one.name: _asked(one.expression) for name in NAMES for one in targets(name)}
+    page = {one.name: _query(one.expression) for name in NAMES for one in targets(name)}
     for at, measured, most in ((lost_at, 0.5, None), (lost_at + 5 * MINUTE, None, 0.75)):
         of_gpu = {"gpu/Now/saturation": measured, "gpu/Now/saturation, at most": most}
         mean = {"fleet/Utilization beside saturation/saturation, at most": measured or most}

@@ -18,7 +18,7 @@ OTHER: Labels = {**GPU, "gpu": "1", "uuid": "GPU-b"}
 SILENT: Labels = {**GPU, "gpu": "2", "uuid": "GPU-c"}
 
 
-def asked(name: str) -> str:
+def query_of(name: str) -> str:
     """The query of this name as it is sent with everything chosen, over a quarter of an hour."""
     (found,) = [one for page in NAMES for one in targets(page) if one.name == name]
     return substituted(found.expression)
@@ -36,7 +36,7 @@ def substituted(text: str) -> str:
 def shows(folder: Path, series: Sequence[Series], **values: float) -> None:
     """Check the one value that each query gives."""
     expected = [
-        Expected(f"round({asked(name)}, 0.000001)", AT, [("{}", value)])
+        Expected(f"round({query_of(name)}, 0.000001)", AT, [("{}", value)])
         for name, value in values.items()
     ]
     check(folder, [], series, expected)
@@ -121,7 +121,7 @@ def test_the_hours_of_holders_add_up_to_those_of_the_gpu(gone: float, tmp_path: 
     change = AT - 5 * MINUTE
     spells = [("alice", 0, change), ("bob", change, AT - gone)]
     series = held_by(*spells, idle=((0, 1),))
-    query = asked("idle/GPU-hours by owner/B")
+    query = query_of("idle/GPU-hours by owner/B")
     hours = {"alice": 1 / 6, "bob": (5 - gone / MINUTE) / 60}
     rows = [(f'{{owner="{name}"}}', value) for name, value in hours.items()]
     whole = sum(hours.values())
@@ -146,5 +146,5 @@ def test_fp32_in_tensor_cores_is_measured_against_tf32(
         gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
         gauge("gpu_peak_flops_per_second", 50, device, precision="fp32", basis="spec"),
     ]
-    query = f"sum({asked('training/MFU/{{training_job}} rank {{rank}}')})"
+    query = f"sum({query_of('training/MFU/{{training_job}} rank {{rank}}')})"
     check(tmp_path, [], series, [Expected(query, AT, [("{}", mfu)])])

@@ -167,7 +167,7 @@ def of_job(series: Sequence[Series], name: str) -> list[Series]:
     return [replace(one, labels={**one.labels, "job": name}) for one in series]
 
 
-def asked() -> Mapping[str, str]:
+def queries() -> Mapping[str, str]:
     """What rules record of a GPU and what panels are made of, with $job for whose it is."""
     counters = ("engine", "sm", "dram", "pipe", "tensor_op")
     found = {
@@ -265,12 +265,12 @@ def test_what_is_no_longer_read_is_absent_or_true(
         series += of_job(scrapes.series(), f"unit-{unit}")
     expected = [
         Expected(wrong(text), step * float(STEP_SECONDS), [])
-        for text in asked().values()
+        for text in queries().values()
         for step in (8, 11, 16, 20, 23)
     ]
     expected += [
         Expected(f"count({text.replace('$job', 'whole')}) > bool 0", 690.0, [("{}", 1.0)])
-        for name, text in asked().items()
+        for name, text in queries().items()
         if name != "achievable"  # of FP64 on tensor cores nothing is published
     ]
     check(tmp_path, RULES, series, expected)

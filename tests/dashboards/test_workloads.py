@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.owners import TEAM, whose
 from tests.dashboards.models import NAMES, targets
-from tests.dashboards.test_sums import asked, substituted
+from tests.dashboards.test_sums import query_of, substituted
 from tests.rules.cases import GPU, NODE, counter, gauge, given, held, observed, pod, workload
 from tests.rules.promtool import (
     MINUTE,
@@ -103,7 +103,7 @@ def test_hours_and_costs_are_of_workloads(
 ) -> None:
     """A quarter of an hour, at 2 the hour; what two pods share is neither's alone."""
     expected = [(f'{{owner="{owner}"}}', value) for owner, value in rows.items()]
-    text = asked(query).replace("$price", "2")
+    text = query_of(query).replace("$price", "2")
     check(tmp_path, [], _node(), [Expected(f"round({text}, 0.01)", AT, expected)])
 
 
@@ -114,9 +114,9 @@ def test_a_gpu_of_which_nobody_knows_whether_it_idles_costs_what_is_not_opened(
     rows = given(("team-a/eval-0", 0, 1e9), labels=PART)
     for name, value in (("GPU-hours by owner/C", 0.25), ("GPU-hours by owner/D", 0.5)):
         expected = [('{owner="team-a/eval-0"}', value)]
-        query = f"round({asked(f'idle/{name}')}, 0.01)"
+        query = f"round({query_of(f'idle/{name}')}, 0.01)"
         check(tmp_path, [], rows, [Expected(query, AT, expected)])
-    cost = f"round(sum({asked('idle/By node/C')}), 0.01)"
+    cost = f"round(sum({query_of('idle/By node/C')}), 0.01)"
     check(tmp_path, [], rows, [Expected(cost, AT, [("{}", 0.5)])])
 
 
@@ -124,7 +124,7 @@ def test_the_four_states_add_up_to_all_gpus(tmp_path: Path) -> None:
     """Four GPUs and instances, each in another; nothing is counted twice."""
     page = "idle/What the GPUs do/"
     expected = [
-        Expected(f"round({asked(page + name)}, 0.01)", AT, [("{}", 1.0)])
+        Expected(f"round({query_of(page + name)}, 0.01)", AT, [("{}", 1.0)])
         for name in ("in use", "held idle", "not opened", "free")
     ]
     check(tmp_path, [], _node(), expected)
@@ -141,7 +141,7 @@ def test_time_that_was_not_idle_is_not_counted_as_unopened_too(tmp_path: Path) -
     page = "idle/What the GPUs do/"
     states = {"in use": 0.25, "held idle": 0.0, "not opened": 0.75, "free": 0.0}
     expected = [
-        Expected(f"round({asked(page + name)}, 0.01)", AT, [("{}", value)])
+        Expected(f"round({query_of(page + name)}, 0.01)", AT, [("{}", value)])
         for name, value in states.items()
     ]
     check(tmp_path, [], rows, expected)
@@ -152,7 +152,7 @@ def test_who_was_given_a_gpu_that_nobody_opens(device: Labels, share: str, tmp_p
     """The table of now has one row, with whom to ask; one that is open has none."""
     labels = {**device, "owner": "team-a/eval-0", "share": share}
     row = (selector("", dict(sorted(labels.items()))), 900.0)
-    query = f"round({asked('idle/Never opened now/A')})"
+    query = f"round({query_of('idle/Never opened now/A')})"
     series = _node() if device == OTHER else [*given(("team-a/eval-0", 0, 1e9), labels=device)]
     check(tmp_path, [], series, [Expected(query, AT, [row])])
     opened = [*given(("a/p", 0, 1e9), held_value=piecewise((0, 0), (300, 1)))]
@@ -163,7 +163,7 @@ def test_free_is_what_nobody_was_given(tmp_path: Path) -> None:
     """As in node:gpu_free:count."""
     counts = {"free": 1.0, "unopened": 1.0}
     expected = [
-        Expected(asked(f"fleet/GPUs now/{name}"), AT, [("{}", count)])
+        Expected(query_of(f"fleet/GPUs now/{name}"), AT, [("{}", count)])
         for name, count in counts.items()
     ]
     check(tmp_path, [], _node(), expected)

@@ -161,7 +161,7 @@ def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
     kubelet: tuple[FakeKubelet, FakeKubelet],
     tmp_path: Path,
 ) -> None:
-    """Used, forgotten and free GPUs are told apart, each MIG instance by itself; what the kubelet
+    """It distinguishes used, forgotten and free GPUs, each MIG instance by itself; what the kubelet
     said last stays, and grows old."""
     resources, listed = kubelet
     daemon = start(

@@ -126,7 +126,7 @@ def given(
     ]
 
 
-def asked(age: float | None, up: float = 1) -> list[Series]:
+def kubelet_reading(age: float | None, up: float = 1) -> list[Series]:
     """How the reading of the kubelet goes."""
     made = [gauge("roofline_exporter_source_up", up, NODE, source="kubernetes")]
     if age is not None:
@@ -1037,17 +1037,17 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         fires(
             "the kubelet cannot be read any more",
             3,
-            asked(700, up=0),
+            kubelet_reading(700, up=0),
             {**NODE, "source": "kubernetes", **WARNING},
         ),
         fires(
             "the kubelet could never be read",
             12,
-            asked(None, up=0),
+            kubelet_reading(None, up=0),
             {**NODE, "source": "kubernetes", **WARNING},
         ),
-        quiet("one reading failed", 60, asked(40, up=0)),
-        quiet("is read", 60, asked(9)),
+        quiet("one reading failed", 60, kubelet_reading(40, up=0)),
+        quiet("is read", 60, kubelet_reading(9)),
         quiet(
             "another source cannot be read",
             60,

@@ -359,9 +359,7 @@ def since(start: float, end: float, series: Series) -> Value:
 
 @pytest.mark.parametrize("how", AWAY)
 @pytest.mark.parametrize("away", [30.0, 10 * MINUTE, 5 * HOUR])
-def test_an_error_that_was_told_of_is_not_told_of_again(
-    away: float, how: str, tmp_path: Path
-) -> None:
+def test_a_reported_error_is_not_reported_again(away: float, how: str, tmp_path: Path) -> None:
     """Not an hour after a hole, nor under another index."""
     event = Interruption(2 * HOUR, 2 * HOUR + away, AWAY[how].stale, AWAY[how].restart)
     query = selector("ALERTS", {"alertname": "GpuEccUncorrected", "alertstate": "firing"})

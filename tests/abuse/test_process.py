@@ -131,7 +131,7 @@ def refused(*words: str) -> tuple[subprocess.CompletedProcess[str], float]:
     """Run a command that has to refuse its input; return what it said, and its peak MB."""
     script = (
         "import resource, subprocess, sys;"
-        f"code = subprocess.call(['timeout', '{5 * REFUSAL_SECONDS:g}', *sys.argv[1:]]);"
+        f"code = subprocess.call(['timeout', '{2 * REFUSAL_SECONDS:g}', *sys.argv[1:]]);"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss);"
         "sys.exit(code)"
     )

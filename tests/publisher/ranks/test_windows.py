@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from exporter.publisher.ranks.shared_stall import MOST_COUNTED, SharedStall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.publisher.ranks.gaps import GapClock, GapTimes
+from exporter.publisher.ranks.shared_stall import MOST_COUNTED, SharedStall
 from exporter.publisher.ranks.windows import BOUNDS_SECONDS, Mark, StallWindow, was_observed
 
 # The idle time of a GPU.

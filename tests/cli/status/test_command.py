@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import http.server
 import io
 import json
 import os
-import pty
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,13 +22,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from exporter.cli.config.coerce import URL
-from exporter.cli.http_get import DaemonAddress
-from exporter.cli.status.command import Frames
-from exporter.cli.status.readers import Reply, ask_daemon
-from exporter.cli.status.watch import watch
 from exporter.cli.terminal.screen import Screen
-from exporter.errors import SourceError
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.snapshot import Snapshot
@@ -401,54 +391,3 @@ def test_the_screen_of_something_without_a_file() -> None:
     from exporter.cli.terminal.screen import screen_of
 
     assert screen_of(io.StringIO(), {"TERM": "xterm"}) == Screen()
-
-
-# The same inside this process.
-
-
-def test_frames_follow_each_other_until_interrupted(stub: Stub) -> None:
-    """While nobody answers, the last frame is shown again with the reason above it."""
-    read = iter(
-        (
-            ask_daemon(DaemonAddress(URL.parse(stub.url))),
-            SourceError("gone\x1b[2J"),
-            KeyboardInterrupt(),
-        )
-    )
-
-    def reader() -> Reply:
-        answered = next(read)
-        if isinstance(answered, BaseException):
-            raise answered
-        return answered
-
-    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    assert watch(Frames(reader, None), 0.01, out, {"TERM": "xterm"}) == 0
-    out.seek(0)
-    first, second, rest = out.read().split("\n\n")
-    assert first.splitlines() == lines_of(NODE)
-    assert second.splitlines() == lines_of(NODE, notices=("gone\\x1b[2J",))
-    assert rest == ""
-
-
-def test_a_terminal_is_drawn_in_place() -> None:
-    """Cursor hidden, home, each line cleared to its end, the rest cleared, cursor shown."""
-    frames = iter((lambda screen: ["a" * screen.columns, "b", "c"],))
-
-    def read() -> Callable[[Screen], Sequence[str]]:
-        try:
-            return next(frames)
-        except StopIteration:
-            raise KeyboardInterrupt from None
-
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 3, 10, 0, 0))
-    with os.fdopen(slave, "w", encoding="utf-8") as stream:
-        assert watch(read, 0.01, stream, {"TERM": "xterm"}) == 0
-        written = ""
-        while not written.endswith("h"):
-            written += os.read(master, 4096).decode()
-    os.close(master)
-    assert written == (
-        "\x1b[?25l\x1b[H\x1b[J\x1b[H" + "a" * 10 + "\x1b[K\r\n+2 more\x1b[K\r\n\x1b[J\x1b[?25h"
-    )

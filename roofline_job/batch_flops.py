@@ -31,7 +31,7 @@ MOST_ATTEMPTS = 8
 MOST_SECONDS = 120
 """The measurement of a step that takes longer is abandoned."""
 MOST_SOURCES = 16
-"""Iterables of one account for which a step is counted."""
+"""Iterables of one thread for which a step is measured."""
 _NS_PER_SECOND = 1_000_000_000
 
 
@@ -79,7 +79,7 @@ class Attempt:
 
 
 class BatchFlops:
-    """Counts for one account; only its thread calls this. Nothing is raised into the job."""
+    """Counts for one thread, which alone calls it; raises nothing into the job."""
 
     def __init__(self, account: Account) -> None:
         self._account = account

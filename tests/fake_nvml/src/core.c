@@ -5,25 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static int initialise(const char *function)
-{
-    struct call call;
-    int code = call_begin(&call, function, NULL, FOR_SYSTEM | FOR_INIT);
-
-    if (code == OK)
-        __atomic_fetch_add(&init_count, 1, __ATOMIC_RELAXED);
-    return code;
-}
-
 EXPORT int nvmlInitWithFlags(unsigned flags)
 {
+    BEGIN(NULL, FOR_SYSTEM | FOR_INIT);
     (void)flags;
-    return initialise(__func__);
-}
-
-EXPORT int nvmlInit_v2(void)
-{
-    return initialise(__func__);
+    __atomic_fetch_add(&init_count, 1, __ATOMIC_RELAXED);
+    return OK;
 }
 
 EXPORT int nvmlShutdown(void)
@@ -48,7 +35,7 @@ EXPORT const char *nvmlErrorString(int code)
         "Invalid State",
     };
 
-    if (code < 0 || code >= (int)(sizeof TEXTS / sizeof *TEXTS))
+    if (code < 0 || code >= COUNT_OF(TEXTS))
         return "Unknown Error";
     return TEXTS[code];
 }
@@ -122,21 +109,11 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
     return OK;
 }
 
-EXPORT int nvmlDeviceGetCount(unsigned *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
-
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
 {
     BEGIN(handle_of((int)(index < MAX_DEVICES ? index : 0), -1), WHEN_LOST);
     REQUIRE((int)index < call.scenario->listed);
     return give_handle(&call, call.scenario->order[index], device);
-}
-
-EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device)
-{
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *wanted, nvml_device *device)
@@ -176,11 +153,6 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *wanted, nvml_device *dev
             return give_handle(&call, gpu, device);
     }
     return NOT_FOUND;
-}
-
-EXPORT int nvmlDeviceGetHandleByPciBusId(const char *wanted, nvml_device *device)
-{
-    return nvmlDeviceGetHandleByPciBusId_v2(wanted, device);
 }
 
 /* ---------- identity ---------- */

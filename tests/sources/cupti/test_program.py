@@ -292,25 +292,6 @@ def test_more_than_a_unit_can_do_is_no_reading(play: Play) -> None:
     assert set(port.states()) == {"implausible"}
 
 
-def test_a_profiler_gets_the_counters_at_once(play: Play) -> None:
-    script = ((2.5, {"pause": True}), (6.2, {"resume": True}))
-    _, port = play(seconds=9.0, script=script)
-
-    assert [when for when, _ in port.activities()] == [1.0, 2.0, 8.0]
-    assert [(when, what["state"]) for when, what in port.said if "state" in what] == [
-        (2.5, "paused"),
-        (6.2, "ok"),
-    ]
-    assert (
-        port.fake.calls("cuptiPmSamplingEnable", "cuptiPmSamplingDisable")
-        == [
-            "cuptiPmSamplingEnable",
-            "cuptiPmSamplingDisable",
-        ]
-        * 2
-    )
-
-
 def test_a_pause_before_the_first_gpu_loads_nothing(play: Play) -> None:
     _, port = play(gpus={"pause": True}, script=((0.0, wanted(0)),))
 

@@ -57,32 +57,6 @@ def test_the_first_sample_is_dropped_however_it_looks(fake: Fakes, first: str) -
     assert session.read()[0].means[0] == pytest.approx(50.0)
 
 
-def test_samples_that_do_not_come_are_not_covered(fake: Fakes) -> None:
-    gpu = fake(("AD102",), "missing 3 9")
-    session = session_of(gpu)
-
-    gpu.advance(1.0)
-
-    assert session.read()[0].covered_seconds == pytest.approx(0.66, abs=0.02)
-
-
-def test_a_full_buffer_is_an_overflow_and_a_new_start_mends_it(fake: Fakes) -> None:
-    gpu = fake()
-    session = session_of(gpu)
-
-    gpu.advance(60.0)
-    assert session.read()[1]
-    gpu.advance(1.0)
-    assert session.read()[1]  # it goes on until it is started again
-    session.stop()
-    session.start()
-    gpu.advance(1.0)
-
-    window, overflowed = session.read()
-    assert not overflowed
-    assert window.covered_seconds == pytest.approx(0.99)
-
-
 def test_an_overflow_that_comes_as_an_error_is_one(fake: Fakes) -> None:
     gpu = fake(("AD102",), "fail cuptiPmSamplingDecodeData 8 1")
     session = session_of(gpu)
@@ -138,17 +112,6 @@ def test_each_release_gets_the_structures_that_it_knows(fake: Fakes, release: in
     gpu.advance(1.0)
 
     assert session.read()[0].covered_seconds == pytest.approx(0.99)
-
-
-def test_the_counters_are_given_back(fake: Fakes) -> None:
-    gpu = fake()
-    session = session_of(gpu)
-
-    session.stop()
-    session.stop()
-
-    ended = gpu.calls("cuptiPmSamplingStop", "cuptiPmSamplingDisable")
-    assert ended == ["cuptiPmSamplingStop", "cuptiPmSamplingDisable"]
 
 
 @pytest.mark.parametrize(

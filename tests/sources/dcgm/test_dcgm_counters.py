@@ -185,19 +185,6 @@ def test_reading_the_page_takes_a_small_part_of_a_core(monkeypatch: pytest.Monke
     assert state.read_seconds == pytest.approx(0.5)
 
 
-def test_a_page_that_is_renewed_every_30_s_is_shown() -> None:
-    """And adds to no total, at any time after its first minute and before."""
-    bench = Bench(30.0)
-    bench.round(2)
-
-    for _ in range(200):
-        (found,) = bench.round().values()
-        assert found.engine == 0.93
-        assert not found.integrable
-    assert bench.counters.measures(None)
-    assert bench.state is None
-
-
 def test_a_slow_page_is_not_parsed_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be for nothing; and a page without a field of the GPU is not even read."""
     parsed: list[str] = []

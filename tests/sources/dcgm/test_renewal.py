@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,19 +52,6 @@ def test_the_mean_over_a_long_interval_is_old() -> None:
 def test_parts_of_a_sample_that_appear_later_are_no_sample() -> None:
     """The longest of the last intervals counts."""
     assert renewed_at(0.0, 1.0, 30.0, 31.0, 60.0, 61.0).interval_seconds == 29.0
-
-
-def test_a_shorter_interval_is_learnt() -> None:
-    """After the exporter was started anew."""
-    assert renewed_at(0.0, 30.0, 60.0, 61.0, 62.0, 63.0, 64.0).interval_seconds == 1.0
-
-
-@pytest.mark.parametrize("stamped", [0.4, 12.0])
-def test_timestamps_give_the_age(stamped: float) -> None:
-    """Also before a renewal is seen."""
-    assert renewed_at(0.0).age_seconds(stamped) == stamped
-    assert renewed_at(0.0, 1.0, 2.0).age_seconds(stamped) == stamped
-    assert renewed_at(0.0, 30.0, 60.0).age_seconds(stamped) == 30.0
 
 
 @given(st.lists(st.floats(0.2, 200.0), max_size=8))

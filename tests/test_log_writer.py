@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -94,6 +95,21 @@ def test_what_finds_no_room_is_dropped_and_its_number_said(pipe: Pipe) -> None:
     ]
     assert pipe.writer.flush(5)
     assert pipe.writer.dropped == 25
+
+
+def test_long_lines_are_bounded_in_bytes(pipe: Pipe) -> None:
+    """The queue holds a mebibyte, however few lines that is."""
+    pipe.block()
+    for _ in range(6):
+        pipe.writer.put(b"y" * (2**18 - 1) + b"\n")
+    assert pipe.writer.dropped == 2
+    os.set_blocking(pipe.reader, False)
+    while not pipe.writer.flush(0.0):
+        with contextlib.suppress(BlockingIOError):
+            os.read(pipe.reader, 65536)
+    pipe.writer.put(b"after\n")
+    assert pipe.writer.flush(5)
+    assert pipe.writer.dropped == 2
 
 
 def test_a_flush_gives_up_after_its_time_and_the_next_at_once(pipe: Pipe) -> None:

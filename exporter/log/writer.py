@@ -10,6 +10,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 MOST_LINES = 1_000
+MOST_BYTES = 2**20
+"""Of the lines that wait; the one that is being written comes on top."""
 RETRY_SECONDS = 0.05
 """Between two tries where the descriptor is full and does not block."""
 CHECK_SECONDS = 0.002
@@ -33,6 +35,7 @@ class LineWriter:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._queue: SimpleQueue[bytes] = SimpleQueue()
+        self._bytes = 0
         self._put = 0
         """Lines that were put into the queue; `_done` counts those that were written or lost."""
         self._done = 0
@@ -42,8 +45,9 @@ class LineWriter:
     def put(self, line: bytes) -> None:
         """Take a line with its end, or drop it; never wait."""
         with self._lock:
-            if self._queue.qsize() < MOST_LINES:
+            if self._queue.qsize() < MOST_LINES and self._bytes + len(line) <= MOST_BYTES:
                 self._put += 1
+                self._bytes += len(line)
                 self._queue.put(line)
             else:
                 self.dropped += 1
@@ -75,6 +79,8 @@ class LineWriter:
         reported = 0
         while True:
             line = self._queue.get()
+            with self._lock:
+                self._bytes -= len(line)
             missing = self.dropped - reported
             if missing and self._write(self.describe_gap(missing)):
                 reported += missing

@@ -42,7 +42,7 @@ class Pipe:
     def block(self) -> None:
         """Let the writer's thread wait in its write, with nothing in the queue."""
         self.writer.put(b"x" * 8191 + b"\n")
-        wait_until(lambda: not self.writer._queue.qsize(), 5, "the first line is being written")
+        wait_until(lambda: not self.writer._bytes, 5, "the first line is being written")
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class LineWriter:
             line = self._queue.get()
             with self._lock:
                 self._bytes -= len(line)
-            missing = self.dropped - reported
+                missing = self.dropped - reported
             if missing and self._write(self.describe_gap(missing)):
                 reported += missing
             is_lost = not self._write(line)

@@ -8,7 +8,6 @@ import json
 import logging
 import re
 import time
-import warnings
 from typing import Any
 
 import pytest
@@ -215,19 +214,6 @@ def test_requests_and_the_life_of_the_server_are_no_events(level: str) -> None:
         logging.getLogger("uvicorn.error").info("Shutting down")
         logging.getLogger("asyncio").warning("socket.send() raised exception.")
     assert stream.getvalue() == ""
-
-
-def test_warnings_are_log_lines() -> None:
-    """A warning of a library becomes one line."""
-    stream = io.StringIO()
-    log.setup("info", "logfmt", stream)
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        logging.captureWarnings(True)
-        warnings.warn("old\ncall", UserWarning, stacklevel=1)
-        logging.captureWarnings(False)
-    assert stream.getvalue().count("\n") == 1
-    assert "UserWarning: old\\ncall" in stream.getvalue()
 
 
 def test_the_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 SENDERS = 8
 PER_SECOND = 250
-SECONDS = 30
+SECONDS = 10
 
 SENDER = """
 import json, os, socket, sys, time
@@ -45,7 +45,7 @@ print(json.dumps({"id": report["id"], "steps": step, "full": full}))
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_eight_senders_lose_no_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """2,000 reports a second for 30 s; what did not fit into the queue is in the next report."""
+    """2,000 reports a second for 10 s; what did not fit into the queue is in the next report."""
     path = str(tmp_path / "t.sock")
     source = TrainingSource(TrainingOptions((path,)), SystemClock())
     source.start()

@@ -66,19 +66,23 @@ def estimated_limiter(
     `busy_ratio` is the engine activity, else the driver's utilization. Idle if 1 - busy_ratio >=
     0.5, which becomes input as in `limiter`. By what is `known`, more than half of the interval
     certainly had s (`_of_work`), or latency: G - s, which would be communication while
-    `links_busy`. Else clock while a throttle reason holds, if what is known lets the clock be the
-    largest part (`_may_be_clock`), else unknown. Of the interval only
-    `rest_ratio` is judged, and nothing but idle time is outside that.
+    `links_busy`. Else clock while a throttle reason holds, else unknown. Of the interval only
+    `rest_ratio` is judged, and nothing but idle time is outside that. Memory, compute and clock are
+    named only where their part may be the largest (`_may_be`).
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
         return _idle(stall_of_idle)
     if known is not None:
         mostly = MOSTLY_RATIO * rest_ratio
         if known.saturation.lower > mostly:
-            return _of_work(known, mostly, throttled=throttled)
+            name = _of_work(known, mostly, throttled=throttled)
+            return name if name == "unknown" or _may_be(name, known, rest_ratio) else "unknown"
         if known.engine.lower - known.saturation.upper > mostly and not links_busy:
             return "latency"
-        throttled = throttled and _may_be_clock(known, rest_ratio)
+        may_be_clock = known.clock_ratio.lower < MOSTLY_RATIO and _may_be(
+            "clock", known, rest_ratio
+        )
+        throttled = throttled and may_be_clock
     return "clock" if throttled else "unknown"
 
 
@@ -100,14 +104,21 @@ def _of_work(known: Known, mostly: float, *, throttled: bool) -> str:
     return "memory" if dram >= pipe else "compute"
 
 
-def _may_be_clock(known: Known, rest_ratio: float) -> bool:
-    """Return whether clock may be the largest of the four parts of the judged time: a quarter of
-    it, more than what was saturated, and as much as what was certainly latency or idle."""
-    latency = known.engine.lower - known.saturation.upper
+def _may_be(name: str, known: Known, rest_ratio: float) -> bool:
+    """Return whether a part may be the largest of the judged time: a quarter of it, and as long as
+    each of the others is at least."""
     parts = known.time_parts
-    idle = parts["idle"].lower - (1.0 - rest_ratio)
-    least = max(rest_ratio / 4, latency, idle)
-    return known.clock_ratio.lower < MOSTLY_RATIO and parts["clock"].upper >= least
+    saturated = parts["saturated"]
+    lower = {
+        "idle": parts["idle"].lower - (1.0 - rest_ratio),
+        "latency": known.engine.lower - known.saturation.upper,
+        "clock": parts["clock"].lower,
+        "saturated": saturated.lower,
+    }
+    part = name if name in lower else "saturated"
+    least = max(value for other, value in lower.items() if other != part)
+    upper = parts["clock"].upper if part == "clock" else saturated.upper
+    return upper >= max(rest_ratio / 4, least)
 
 
 def _idle(stall_of_idle: float | None) -> str:

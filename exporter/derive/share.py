@@ -156,12 +156,14 @@ def _measured(
         bounds = known_by_counters(timed, saturation, clocks, utilization, capability)
     roof = roofline(activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores)
     gap = gap_ratio(activity, parts, utilization)
+    if gap is not None and bounds is not None:
+        gap = min(gap, bounds.time_parts["idle"].upper)
 
     def judge(waited: float, of_idle: float | None) -> str:
         if parts is None:
             used = busy_ratio(activity, None if utilization is None else utilization.ratio)
-            if used is not None:
-                used = max(used, saturation.bounds.lower)
+            if used is not None and bounds is not None:
+                used = max(used, saturation.bounds.lower, bounds.engine.lower)
             return estimated_limiter(
                 _of_rest(used, waited),
                 throttled=bool(vitals.throttle_reasons),

@@ -116,8 +116,8 @@ def known_by_counters(
 ) -> Known:
     """Return what counters that leave something out show; `activity` is in shares of time.
 
-    The engine activity that is not read is the `utilization` of the share, else anything from the
-    SM activity on.
+    The engine activity that is not read is the `utilization` of the share. It is at least the SM
+    activity, also where two sources contradict each other.
     """
     units = unit_bounds(activity, saturation, compute_capability)
     if activity.sm is None:
@@ -126,10 +126,9 @@ def known_by_counters(
         sm = Bounds(cut(activity.sm), cut(activity.sm))
     if activity.engine is not None:
         engine = Bounds(cut(activity.engine), cut(activity.engine))
-    elif utilization is not None:
-        engine = _engine(utilization)
     else:
-        engine = Bounds(sm.lower, 1.0)
+        engine = ANYTHING if utilization is None else _engine(utilization)
+    engine = Bounds(max(engine.lower, sm.lower), max(engine.upper, sm.lower))
     ratios = []
     for name, unit in units.items():
         if unit.upper >= saturation.bounds.lower:

@@ -22,7 +22,7 @@ from exporter.cli.http_get import DaemonAddress
 from tests.cli.outcomes import outcome
 from tests.serving import serving
 
-SCRIPT = Path(__file__).parent.parent.parent / "bin" / "roofline-exporter"
+SCRIPT = Path(sys.executable).with_name("roofline-exporter")
 
 
 class _Daemon(http.server.BaseHTTPRequestHandler):

@@ -116,6 +116,9 @@ PARTS_OF = {
 }
 """By limiter: the time parts that it is said of."""
 MAYBE = st.none() | st.floats(0.0, 1.0)
+UNREAD: dict[str, float | None] = dict.fromkeys(
+    ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "integer", "dram")
+)
 
 
 def some_parts(derived: Derived) -> dict[str, Bounds]:
@@ -127,6 +130,9 @@ def some_parts(derived: Derived) -> dict[str, Bounds]:
 
 
 @example(0.53125, 0.0, 0.0, 0.3e9, True, True, None, Stall(), None)
+@example(0.0, 0.0, 0.0, 0.3e9, True, False, UNREAD | {"sm": 1.0}, Stall(), None)
+@example(0.0, 0.0, 0.0, 0.3e9, True, False, UNREAD | {"dram": 0.5}, Stall(announced=1.0), None)
+@example(0.5, 0.0, 0.0, 0.8e9, True, False, UNREAD | {"integer": 0.5}, Stall(announced=0.125), None)
 @given(
     ratio=st.floats(0.0, 1.0),
     below=st.floats(0.0, 0.3),
@@ -134,10 +140,7 @@ def some_parts(derived: Derived) -> dict[str, Bounds]:
     hertz=st.sampled_from((0.3e9, 0.8e9, 1.2e9, 1.83e9, 1.98e9)),
     sampled=st.booleans(),
     throttled=st.booleans(),
-    ratios=st.none()
-    | st.fixed_dictionaries(
-        dict.fromkeys(("engine", "sm", "tensor", "fp64", "fp32", "fp16", "integer", "dram"), MAYBE)
-    ),
+    ratios=st.none() | st.fixed_dictionaries(dict.fromkeys(UNREAD, MAYBE)),
     stall=st.builds(Stall, of_idle=MAYBE, announced=st.floats(0.0, 1.0)),
     link_bytes=st.none() | st.floats(0.0, 50e9),
 )

@@ -33,7 +33,7 @@ def test_only_the_extra_and_a_group_of_tests_name_it() -> None:
         assert len(re.findall(rf'^    "{package}>', extra, re.MULTILINE)) == 1
 
 
-@pytest.mark.parametrize("folder", ["exporter", "roofline_job", "deploy", "dashboards", "bin"])
+@pytest.mark.parametrize("folder", ["exporter", "roofline_job", "deploy", "dashboards"])
 def test_no_file_is_of_it(folder: str) -> None:
     """Neither libraries nor headers."""
     names = [path.name for path in (ROOT / folder).rglob("*") if path.is_file()]

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from exporter.sources.counters import supervisor
 from tests.sources.counters.bench import Bench
 
 
 @pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     """Return what makes a bench around one of the programs."""
+    # A killed child is waited for until it is gone, however busy the machine is.
+    monkeypatch.setattr(supervisor, "KILL_SECONDS", 60.0)
     benches: list[Bench] = []
 
     def make(name: str, options: dict[str, Any] | None = None, **others: Any) -> Bench:

@@ -1,29 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loggers of libraries: which levels are logged, and how many lines a minute."""
+"""asyncio's logger: which levels are logged, and how many lines a minute."""
 
 from __future__ import annotations
 
 import logging
 import time
 
-LEVELS = {
-    "asyncio": logging.ERROR,
-    "uvicorn": logging.WARNING,
-    "uvicorn.asgi": logging.WARNING,
-    "uvicorn.error": logging.WARNING,
-    "uvicorn.access": logging.CRITICAL,
-}
-"""By logger: the lowest level that is logged. Requests and start-up are left out, and what asyncio
-warns of: clients that went away while they were sent something."""
-SILENT = "uvicorn.access"
-"""It formats a line for each request unless it finds no handler up to the root."""
 MOST_LINES = 10
 PERIOD_SECONDS = 60.0
-"""Of each logger: a client could otherwise fill the log with bad requests."""
+"""A client could otherwise fill the log with errors of the event loop."""
 
 
 class RateLimit(logging.Filter):
-    """Passes MOST_LINES of a logger in each period; the next line says how many were left out."""
+    """Passes MOST_LINES in each period; the next line says how many were left out."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,11 +32,13 @@ class RateLimit(logging.Filter):
 
 
 def limit_libraries() -> None:
-    """Let these loggers hand their lines on to the root's handlers; may be called again."""
-    for name, lowest in LEVELS.items():
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.setLevel(lowest)
-        logger.propagate = name != SILENT
-        if not any(isinstance(known, RateLimit) for known in logger.filters):
-            logger.addFilter(RateLimit())
+    """Hand asyncio's errors on to the root's handlers; may be called again.
+
+    Its warnings are left out: of clients that went away while they were sent something.
+    """
+    logger = logging.getLogger("asyncio")
+    logger.handlers.clear()
+    logger.setLevel(logging.ERROR)
+    logger.propagate = True
+    if not any(isinstance(known, RateLimit) for known in logger.filters):
+        logger.addFilter(RateLimit())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One connection: reads a request at a time, runs the ASGI application, sends its answer."""
+"""One connection: reads one request at a time, runs the ASGI application, sends its answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import logging
 import ssl
 import struct
 import termios
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Acceptor:
-    """What all connections share; for the event loop alone."""
+    """What all connections share; used in the event loop only."""
 
     app: ASGIApp
     limits: Limits
@@ -48,34 +47,12 @@ class Acceptor:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Of every answer."""
 
-    def refusal(self, address: str) -> str | None:
-        """Return why one more connection of this origin is refused, None if it is accepted."""
-        if len(self.connections) >= self.limits.connections:
-            return "limit"
-        same = sum(connection.address == address for connection in self.connections)
-        return "address_limit" if same >= self.limits.connections_per_address else None
-
-    def disconnect_slow_readers(self) -> None:
-        """While unread answers take too much memory, end those that were read least recently."""
-        unread = [each for each in self.connections if each.unsent_body]
-        readers = Counter(id(each.unsent_body) for each in unread)
-        size = sum({id(each.unsent_body): len(each.unsent_body) for each in unread}.values())
-        latest = self.clock() - self.limits.unsent_seconds
-        for each in sorted(unread, key=lambda each: each.activity.progressed):
-            if size <= self.limits.unsent_bytes or each.activity.progressed > latest:
-                return
-            readers[id(each.unsent_body)] -= 1
-            if not readers[id(each.unsent_body)]:
-                size -= len(each.unsent_body)
-            self.counts.abort("room")
-            each.abort()
-
 
 class Connection(asyncio.Protocol):
     """One client."""
 
     address = ""
-    """Its origin, from connection_made on."""
+    """Of the client, as `origin` returns it; set by `connection_made`."""
     unsent_body = b""
     """The answer that is being sent, if it has more than one piece."""
     _transport: asyncio.Transport
@@ -87,7 +64,7 @@ class Connection(asyncio.Protocol):
         self.activity = Activity(Phase.HANDSHAKE, now, progressed=now)
         self._tls: TlsSession | None = None
         self._config: ActiveConfig | None = None
-        """What held when it was accepted."""
+        """The web configuration when it was accepted."""
         self._received = bytearray()
         self._has_ended = False
         """Whether the client sends no more; it may still read."""
@@ -102,16 +79,17 @@ class Connection(asyncio.Protocol):
     def _become(self, phase: Phase) -> None:
         self.activity.phase = phase
         self.activity.since = self._acceptor.clock()
+        if phase is Phase.CLOSING and self._exchange is not None:
+            self._exchange.is_over.set()
 
-    # The server's calls
+    # The server calls these.
 
-    def look(self) -> Activity:
+    def measure(self) -> Activity:
         """Return the activity, updated by what the client has acknowledged."""
         activity = self.activity
         if self._has_ended and activity.phase is Phase.STREAMING:
             self.abort()  # a client that closed its side does not watch a stream
-        buffered = self._transport.get_write_buffer_size()
-        unsent = buffered + _unacknowledged_bytes(self._transport)
+        unsent = self._transport.get_write_buffer_size() + _unacknowledged_bytes(self._transport)
         taken = self._written_bytes - unsent
         if taken != self._taken_bytes or not unsent:
             activity.progressed = self._acceptor.clock()
@@ -130,27 +108,29 @@ class Connection(asyncio.Protocol):
         self._acceptor.connections.discard(self)
         self._transport.abort()
 
-    # The transport's calls
+    # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept the connection; at the limit, refuse."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=0)
-        acceptor = self._acceptor
         self.address = origin(str(transport.get_extra_info("peername")[0]))
-        refusal = acceptor.refusal(self.address)
-        if refusal is not None:
-            self._reject(refusal)
-            return
-        acceptor.connections.add(self)
-        if acceptor.config is None:
-            self._become(Phase.HEAD)
+        others, config = self._acceptor.connections, self._acceptor.config
+        of_address = sum(other.address == self.address for other in others)
+        if len(others) >= self._limits.connections:
+            self._reject("limit")
+        elif of_address >= self._limits.connections_per_address:
+            self._reject("address_limit")
         else:
-            transport.pause_reading()
-            self._task = asyncio.get_running_loop().create_task(self._configure(acceptor.config))
+            others.add(self)
+            if config is None:
+                self._become(Phase.HEAD)
+            else:
+                transport.pause_reading()
+                self._task = asyncio.get_running_loop().create_task(self._configure(config))
 
     async def _configure(self, watcher: WebConfigWatcher) -> None:
-        """Begin as the web configuration says now."""
+        """Accept as the web configuration says now."""
         try:
             self._config = config = await watcher.look()
         except Exception:
@@ -181,8 +161,6 @@ class Connection(asyncio.Protocol):
             self._acceptor.counts.refuse_connection("handshake")
         self._become(Phase.CLOSING)
         self._writable.set()
-        if self._exchange is not None:
-            self._exchange.is_over.set()
 
     def data_received(self, data: bytes) -> None:
         """Begin a request; while one is being answered, pause reading."""
@@ -314,17 +292,15 @@ class Connection(asyncio.Protocol):
     async def write(self, head: bytes, body: bytes) -> None:
         """Send this; return once the kernel has all of it, or the client has gone."""
         self.activity.writing_since = self._acceptor.clock()
-        first = max(0, PIECE_BYTES - len(head)) if head else 0
-        pieces = [head + body[:first]] if head else []
-        rest = memoryview(body)[first:]
         self.unsent_body = body if len(body) > PIECE_BYTES else b""
-        while (pieces or rest) and not self._transport.is_closing():
-            if pieces:
-                piece: bytes | memoryview = pieces.pop()
-            else:
-                piece, rest = rest[:PIECE_BYTES], rest[PIECE_BYTES:]
-            self._write_now(piece)
+        pieces = memoryview(body)
+        for start in range(0, max(1, len(body)), PIECE_BYTES):
+            piece = pieces[start : start + PIECE_BYTES]
+            self._write_now(head + piece if head else piece)
+            head = b""
             await self._writable.wait()
+            if self.activity.phase is Phase.CLOSING:
+                break
         self.unsent_body = b""
         self.activity.writing_since = None
 
@@ -401,7 +377,7 @@ class _Exchange:
         body, head, self._head = message.get("body", b""), self._head, b""
         more = message.get("more_body", False)
         if self._request.method == "HEAD":
-            body = b""
+            body, more = b"", False
         elif self._is_chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"" if more else b"0\r\n\r\n"

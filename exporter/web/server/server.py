@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,6 @@ NOSNIFF = (b"x-content-type-options", b"nosniff")
 GRACE_SECONDS = 1.0
 """Answers under way have so long when it is to stop."""
 SWEEP_SECONDS = 1.0
-LOG_EVERY_SECONDS = 60.0
-MOST_KINDS = 32
-
-log = logging.getLogger(__name__)
 
 
 class Server:
@@ -69,7 +65,7 @@ class Server:
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.loop.set_exception_handler(LoopErrors(self.acceptor.counts))
+        self.loop.set_exception_handler(self._count_or_log)
         self.sweep()
         server = await self.loop.create_server(
             lambda: Connection(self.acceptor), sock=self._listener, backlog=BACKLOG
@@ -96,7 +92,7 @@ class Server:
         acceptor.headers = [(b"date", formatdate(usegmt=True).encode()), NOSNIFF]
         now = acceptor.clock()
         for connection in list(acceptor.connections):
-            reason = timed_out(connection.look(), now, acceptor.limits)
+            reason = timed_out(connection.measure(), now, acceptor.limits)
             if reason is None:
                 continue
             if reason == "handshake":
@@ -104,32 +100,27 @@ class Server:
             elif reason in ("head_timeout", "stalled"):
                 acceptor.counts.abort(reason)
             connection.abort()
-        acceptor.disconnect_slow_readers()
+        self._disconnect_slow_readers()
 
+    def _disconnect_slow_readers(self) -> None:
+        """While unsent answers take too much memory, abort those that were read least recently."""
+        acceptor = self.acceptor
+        unsent = [each for each in acceptor.connections if each.unsent_body]
+        readers = Counter(id(each.unsent_body) for each in unsent)
+        size = sum({id(each.unsent_body): len(each.unsent_body) for each in unsent}.values())
+        latest = acceptor.clock() - acceptor.limits.unsent_seconds
+        for each in sorted(unsent, key=lambda each: each.activity.progressed):
+            if size <= acceptor.limits.unsent_bytes or each.activity.progressed > latest:
+                return
+            readers[id(each.unsent_body)] -= 1
+            if not readers[id(each.unsent_body)]:
+                size -= len(each.unsent_body)
+            acceptor.counts.abort("room")
+            each.abort()
 
-class LoopErrors:
-    """Logs errors of the event loop: one line a minute for each kind, with how many more."""
-
-    def __init__(self, counts: Counts, clock: Callable[[], float] = time.monotonic) -> None:
-        self._counts = counts
-        self._clock = clock
-        self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """When a line was last logged, and how many were left out since."""
-
-    def __call__(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log this error, or count it."""
+    def _count_or_log(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if "socket" in context and isinstance(error, OSError) and out_of_resources(error):
-            self._counts.refuse_connection("descriptors")  # asyncio tries again after a second
-            return
-        kind = (str(context.get("message", "")), type(error).__name__)
-        if kind not in self._kinds and len(self._kinds) >= MOST_KINDS:
-            kind = ("other errors", "")
-        now = self._clock()
-        logged, left_out = self._kinds.get(kind, (None, 0))
-        if logged is not None and now - logged < LOG_EVERY_SECONDS:
-            self._kinds[kind] = (logged, left_out + 1)
-            return
-        self._kinds[kind] = (now, 0)
-        fields = {"left_out": left_out or None}
-        log.error("event loop: %s", kind[0], exc_info=error, extra={"fields": fields})
+            self.acceptor.counts.refuse_connection("descriptors")  # asyncio retries in a second
+        else:
+            loop.default_exception_handler(context)

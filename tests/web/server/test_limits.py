@@ -31,7 +31,7 @@ def entered(site: Site, number: int) -> None:
 def unsent(site: Site) -> list[int]:
     """How many bytes of each connection's answers are not taken."""
     guests = site.connections
-    return [guest.look().unsent_bytes for guest in guests]
+    return [guest.measure().unsent_bytes for guest in guests]
 
 
 def ends(site: Site, client: Client, seconds: float) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import time
@@ -15,6 +16,7 @@ import trustme
 
 from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
 from exporter.web.server.limits import Limits
+from exporter.web.server.timeouts import Phase
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Site
 
@@ -214,7 +216,7 @@ def _settle(site: Site) -> None:
     seen: list[int] = []
 
     def still() -> bool:
-        seen.append(guest.look().unsent_bytes)
+        seen.append(guest.measure().unsent_bytes)
         return len(seen) > 10 and len(set(seen[-5:])) == 1 and seen[-1] > 0
 
     wait_until(still)
@@ -230,3 +232,19 @@ def test_a_client_without_certificate_hears_why(secure: Secure) -> None:
         with pytest.raises(ssl.SSLError, match="certificate required"):
             client.recv(1)
     assert secure.site.count.connections_refused_total["handshake"] == 1
+
+
+def test_a_broken_record_during_an_answer_ends_the_connection(
+    secure: Secure, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a line in the log, which any client could fill."""
+    site = secure.site
+    with secure.connect() as client:
+        client.sendall(GET % b"/slow")
+        wait_until(lambda: site.scopes)
+        [connection] = site.connections
+        os.write(client.fileno(), b"no record of TLS")
+        wait_until(lambda: connection.activity.phase is Phase.CLOSING)
+        site.released.set()
+        wait_until(lambda: not site.connections)
+    assert not caplog.records

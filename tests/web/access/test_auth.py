@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
-import re
 import socket
 import ssl
 import threading
 import time
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,12 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from exporter.web.access import auth
 from exporter.web.access.auth import CHALLENGE, AuthMiddleware, Bucket
 from exporter.web.access.config import RateLimit
 from exporter.web.access.reload import WebConfigWatcher
-from exporter.web.fairness import origin
-from exporter.web.server import protocol
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
@@ -108,17 +103,16 @@ class Node:
             self.server.request_stop()
             thread.join()
 
-    def connect(self, context: ssl.SSLContext | None = None, address: str = "127.0.0.1") -> Kept:
-        return Kept(self.port, context, address)
+    def connect(self, context: ssl.SSLContext | None = None) -> Kept:
+        return Kept(self.port, context)
 
     def get(
         self,
         path: str = "/",
         context: ssl.SSLContext | None = None,
-        address: str = "127.0.0.1",
         **more: object,
     ) -> Answer:
-        kept = self.connect(context, address)
+        kept = self.connect(context)
         try:
             return kept.get(path, **more)  # type: ignore[arg-type]
         finally:
@@ -131,11 +125,9 @@ class Node:
 class Kept:
     """A connection that is kept, as Prometheus' are."""
 
-    def __init__(self, port: int, context: ssl.SSLContext | None, address: str) -> None:
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
         if context is None:
-            self._connection = http.client.HTTPConnection(
-                "127.0.0.1", port, timeout=10, source_address=(address, 0)
-            )
+            self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         else:
             self._connection = http.client.HTTPSConnection(
                 "localhost", port, timeout=10, context=context
@@ -271,96 +263,6 @@ def test_another_rate_limit_starts_anew(start: Start) -> None:
     assert [node.get().status for _ in range(3)] == [200, 200, 429]
     node.path.write_text("")
     assert [node.get().status for _ in range(3)] == [200, 200, 200]
-
-
-class Flood:
-    """Clients with wrong passwords, each on a socket of its own, which ask as fast as they can."""
-
-    def __init__(self, port: int, addresses: Sequence[str]) -> None:
-        self._port = port
-        self._addresses = addresses
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._flood()))
-        self.answers: Counter[int] = Counter()
-
-    def __enter__(self) -> Flood:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    async def _flood(self) -> None:
-        await asyncio.gather(*map(self._guess, range(len(self._addresses))))
-
-    async def _guess(self, number: int) -> None:
-        word = 0
-        while not self._over.is_set():
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, IndexError):
-                reader, writer = await asyncio.open_connection(
-                    "127.0.0.1", self._port, local_addr=(self._addresses[number], 0)
-                )
-                try:
-                    while not self._over.is_set():
-                        word += 1
-                        wrong = basic("ann", b"%d %d" % (number, word))["Authorization"]
-                        head = f"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: {wrong}\r\n\r\n"
-                        writer.write(head.encode())
-                        answer = await reader.readuntil(b"\r\n\r\n")
-                        self.answers[int(answer.split()[1])] += 1
-                        [length] = re.findall(rb"(?i)content-length: (\d+)", answer)
-                        await reader.readexactly(int(length))
-                        # One that was sent away waits, as the answer says: each check of a password
-                        # takes two turns of the loop, and all clients have theirs in between.
-                        await asyncio.sleep(1 if answer.split()[1] == b"503" else 0)
-                finally:
-                    writer.close()
-
-
-@pytest.mark.parametrize("networks", [False, True], ids=["one host", "networks"])
-def test_who_knows_the_password_gets_through_a_flood(
-    start: Start, monkeypatch: pytest.MonkeyPatch, *, networks: bool
-) -> None:
-    """Addresses of this host are one; from as many /64s one turn of each is waited for."""
-    scraper = "127.9.9.9"
-    asked: list[bytes] = []
-    arrivals: list[int] = []
-    """How many passwords had been checked when one of the scraper came."""
-
-    def injected(address: str) -> str:
-        if address == scraper:
-            return origin("192.0.2.7")
-        first, second = address.split(".")[-2:]
-        return origin(f"2001:db8:{first}:{second}::1" if networks else address)
-
-    def noted(address: str) -> str:
-        if address == scraper:
-            arrivals.append(len(asked))
-        return injected(address)
-
-    def check(word: bytes, known: bytes) -> bool:
-        asked.append(word)
-        return checkpw(word, known)
-
-    checkpw = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", check)
-    monkeypatch.setattr(auth, "origin", noted)
-    monkeypatch.setattr(protocol, "origin", injected)
-    node = start(USERS)
-    addresses = [f"127.1.{number // 200}.{number % 200 + 1}" for number in range(400)]
-    with Flood(node.port, addresses) as flood:
-        wait_until(lambda: len(asked) > 8 and flood.answers[401])
-        for name, word in (("ann", b"summer"), ("bo", b"\xc3\xbc:ber")):
-            arrivals.clear()
-            statuses = [node.get(headers=basic(name, word), address=scraper).status]
-            while statuses[-1] == 503:
-                wait_until(lambda word=word: word in asked)  # type: ignore[misc]
-                statuses.append(node.get(headers=basic(name, word), address=scraper).status)
-            assert statuses in ([200], [503, 200], [503, 503, 200])
-            origins = len(addresses) if networks else 1
-            assert asked.index(word) - arrivals[0] <= origins + 1
-    assert set(flood.answers) <= {401, 503}
 
 
 def test_configured_headers_replace_the_applications_own(start: Start) -> None:

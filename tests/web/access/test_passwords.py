@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.web.access import auth
-from exporter.web.access.auth import Busy, Passwords, credentials, dummy
-from exporter.web.access.config import Hash, is_hash
+from exporter.web.access.auth import Busy, Passwords, credentials
+from exporter.web.access.config import Hash
 
 
 def hashed(password: bytes, cost: int = 4) -> Hash:
@@ -218,14 +218,6 @@ def test_what_could_not_be_checked_is_neither_right_nor_wrong(
         assert await checker.check(USERS, b"alice", b"open sesame")
 
     asyncio.run(ask())
-
-
-@pytest.mark.parametrize("cost", [4, 10])
-def test_the_dummy_is_a_hash_of_its_cost(cost: int) -> None:
-    """bcrypt computes it, which takes the time that it is there for."""
-    assert is_hash(dummy(cost).text)
-    assert dummy(cost).cost == cost
-    assert not bcrypt.checkpw(b"", dummy(cost).octets)
 
 
 def basic(text: bytes) -> bytes:

@@ -20,7 +20,6 @@ from exporter.web.access import reload
 from exporter.web.access.reload import ActiveConfig, Files, WebConfigWatcher
 from tests.clocks import ManualClock
 from tests.web.access.authority import (
-    ca_pem,
     cert_pem,
     client,
     client_context,
@@ -87,27 +86,6 @@ def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.Monke
     assert watched.look() is before
     assert watched.look() is before
     assert watched.access.ok
-
-
-def test_a_new_certificate_and_key_are_used(watched: Watched) -> None:
-    """For the next connection."""
-    write_files(watched.folder, "other")
-    terms = watched.look()
-
-    assert terms.generation == 2
-    assert lets_in(terms, "other")
-
-
-def test_a_new_authority_for_clients_is_used(watched: Watched) -> None:
-    """Certificates of the old one are refused."""
-    assert lets_in(watched.access.active, "first")
-    assert not lets_in(watched.access.active, "other")
-
-    (watched.folder / "clients.pem").write_bytes(ca_pem("other"))
-    terms = watched.look()
-
-    assert lets_in(terms, "other")
-    assert not lets_in(terms, "first")
 
 
 def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:

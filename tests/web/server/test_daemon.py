@@ -95,17 +95,6 @@ def _healthy(daemon: Daemon) -> bool:
         return False
 
 
-def test_few_descriptors_lower_the_limit(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says so once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-    try:
-        daemon = start()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert len(daemon.lines("192 connections at most")) == 1
-
-
 def test_it_stops_in_time_with_500_stuck_connections(
     start: Start, record_property: Callable[[str, object], None]
 ) -> None:

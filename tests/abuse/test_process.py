@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -249,12 +249,19 @@ def many_gpus() -> Iterator[str]:
         yield json.dumps({"seconds": number * 0.02, "gpus": gpus})
 
 
-@pytest.mark.parametrize("lines", [long_names, many_gpus], ids=["long names", "many GPUs"])
+def one_line() -> Iterator[str]:
+    """Yield a tick of 256 MiB."""
+    yield f'{{"seconds": 0.0, "gpus": ["{"x" * 2**28}"]}}'
+
+
+@pytest.mark.parametrize("lines", [long_names, many_gpus, one_line])
 def test_a_recording_that_expands(
-    folders: Iterator[Path], processes: list[Process], lines: object, tmp_path: Path
+    folders: Iterator[Path],
+    processes: list[Process],
+    lines: Callable[[], Iterator[str]],
+    tmp_path: Path,
 ) -> None:
-    """Half a megabyte on disk, gigabytes in memory: it is played up to there, or not at all."""
-    assert callable(lines)
+    """A megabyte on disk, much more in memory: it is played up to there, or not at all."""
     path = tmp_path / "bomb.jsonl.gz"
     write_gzip(path, lines())
     words = ("serve", "--web.listen-address=127.0.0.1:0", "--no-source.training")

@@ -284,7 +284,8 @@ class Passwords:
         """Return a hash for an unknown user: always the same, and of a cost that a user's has."""
         costs = [known.cost for known in users.values()]
         number = int.from_bytes(hmac.digest(self._secret, user, "sha256")[:8], "big")
-        return dummy(costs[number % len(costs)] if costs else 10)
+        cost = costs[number % len(costs)] if costs else 10
+        return Hash(f"$2b${cost:02d}${'.' * 53}")
 
     def _key(self, user: bytes, password: bytes, hashed: Hash) -> bytes:
         """Return the key of the cache; it contains the hash, so that a new one takes effect."""
@@ -312,8 +313,3 @@ def _matches(password: bytes, hashed: Hash) -> bool:
         return bcrypt.checkpw(password, hashed.octets)
     except ValueError:
         return False
-
-
-def dummy(cost: int) -> Hash:
-    """Return a hash to compute for an unknown user; a match counts for nothing."""
-    return Hash(f"$2b${cost:02d}${'.' * 53}")

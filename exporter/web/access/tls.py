@@ -11,8 +11,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from exporter.errors import ConfigError, one_line
-from exporter.web.access.config import Pem, Tls, normal
-from exporter.web.access.names import CIPHERS, CLIENT_AUTH, CURVES, VERSIONS
+from exporter.web.access.config import CIPHERS, CLIENT_AUTH, CURVES, VERSIONS, Pem, Tls, normal
 
 PROTOCOLS = ["http/1.1"]
 

@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.web.access import config as schema
-from exporter.web.access.config import RateLimit, WebConfig, parse, seconds
-from exporter.web.access.names import (
+from exporter.web.access.config import (
     CIPHERS,
     CIPHERS_OF_TLS13,
     CLIENT_AUTH,
     CURVES,
     HEADERS,
     VERSIONS,
+    RateLimit,
+    WebConfig,
+    parse,
+    seconds,
 )
 from exporter.yaml_lines import loads
 

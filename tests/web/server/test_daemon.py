@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon itself under what the limits are for: out of descriptors, strangers, a stop."""
+"""The daemon itself under what the limits are for: strangers, a stop."""
 
 from __future__ import annotations
 
-import os
-import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -68,31 +66,6 @@ def test_a_stranger_s_name_is_refused(start: Start) -> None:
     assert daemon.get("/-/healthy", {"Host": "evil.example"}).status == 200
     assert daemon.get("/metrics", {"Host": "gpu1.corp.example:19400"}).status == 200
     wait_until(lambda: count(daemon.metrics(), "requests_refused", "host") == 5, 5)
-
-
-def test_out_of_descriptors_and_back(start: Start) -> None:
-    """It counts, logs no storm, and answers as soon as there are descriptors again."""
-    daemon = start()
-    assert daemon.get("/-/healthy").status == 200
-    lines = len(daemon.lines())
-    _, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
-    used = max(map(int, os.listdir(f"/proc/{daemon.pid}/fd"))) + 1
-    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (used + 4, hard))
-    clients = [socket.create_connection(("127.0.0.1", daemon.port), 5) for _ in range(60)]
-    assert not _healthy(daemon)
-    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (hard, hard))
-    wait_until(lambda: _healthy(daemon), 3, "health")
-    for client in clients:
-        client.close()
-    wait_until(lambda: count(daemon.metrics(), "connections_refused", "descriptors"), 5)
-    assert daemon.lines()[lines:] == []
-
-
-def _healthy(daemon: Daemon) -> bool:
-    try:
-        return daemon.request("/-/healthy", timeout=1).status == 200
-    except OSError:
-        return False
 
 
 def test_it_stops_in_time_with_500_stuck_connections(

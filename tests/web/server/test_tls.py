@@ -26,11 +26,9 @@ class Watcher:
     """The web configuration, which a test changes."""
 
     active: ActiveConfig
-    looks: int = 0
     error: Exception | None = None
 
     async def look(self) -> ActiveConfig:
-        self.looks += 1
         if self.error is not None:
             raise self.error
         return self.active
@@ -104,17 +102,6 @@ def test_requests_have_their_terms(secure: Secure, caplog: pytest.LogCaptureFixt
     scope = secure.site.scopes[-1]
     assert not caplog.records
     assert scope["scheme"] == "https"
-
-
-def test_terms_are_looked_at_for_each_connection(secure: Secure) -> None:
-    """A new certificate needs no restart."""
-    secure.ask()
-    other = trustme.CA()
-    secure.config.active = ActiveConfig(certified(other))
-    assert secure.ask() == b""
-    secure.authority = other
-    assert secure.ask().endswith(b"GET /\n")
-    assert secure.config.looks == 3
 
 
 def test_a_silent_handshake_has_10_seconds(secure: Secure) -> None:

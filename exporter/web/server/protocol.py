@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import http
-import logging
 import ssl
 import struct
 import termios
@@ -29,8 +28,6 @@ if TYPE_CHECKING:  # loaded only where there is a file
 METHODS = frozenset({"GET", "HEAD"})
 PIECE_BYTES = 64 * 1024
 """An answer is written in such pieces; the rest stays the application's own bytes, uncopied."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -133,8 +130,8 @@ class Connection(asyncio.Protocol):
         """Accept as the web configuration says now."""
         try:
             self._config = config = await watcher.look()
-        except Exception:
-            log.exception("a connection was not accepted")
+        except Exception as error:
+            _log("a connection was not accepted", error)
             self.abort()
             return
         if self.activity.phase is Phase.CLOSING:
@@ -252,8 +249,8 @@ class Connection(asyncio.Protocol):
         """Run the application, then go on with the next request."""
         try:
             await self._acceptor.app(scope, exchange.receive, exchange.send)
-        except Exception:
-            log.exception("a request could not be answered")
+        except Exception as error:
+            _log("a request could not be answered", error)
         self._exchange = None
         if self.activity.phase is Phase.CLOSING:  # it was lost meanwhile
             return
@@ -408,6 +405,12 @@ def head_bytes(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
     phrase = http.HTTPStatus(status).phrase
     fields = b"".join(b"%b: %b\r\n" % field for field in headers)
     return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, phrase.encode(), fields)
+
+
+def _log(message: str, error: Exception) -> None:
+    """Log an error that clients may cause: asyncio's logger has a limited number of lines."""
+    context = {"message": message, "exception": error}
+    asyncio.get_running_loop().call_exception_handler(context)
 
 
 def _unacknowledged_bytes(transport: asyncio.Transport) -> int:

@@ -73,6 +73,8 @@ class Site:
         body = LARGE if path == "/large" else f"{scope['method']} {path}\n".encode()
         if path == "/own":
             body = bytes(LARGE)[:-1] + b"\n"
+        if path == "/broken":
+            raise RuntimeError("a mistake")
         while path == "/slow" and not self.released.is_set():
             await asyncio.sleep(0.01)
         headers = [] if path == "/stream" else [(b"content-length", b"%d" % len(body))]

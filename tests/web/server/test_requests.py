@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import re
 import socket
 import ssl
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from exporter import log
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Site
 
@@ -147,6 +150,22 @@ def test_head_has_no_body(site: Site) -> None:
     assert statuses(answers) == [200, 200]
     assert b"content-length: 8" in answers
     assert b"HEAD /a" not in answers
+
+
+@pytest.mark.usefixtures("restored_logging")
+def test_errors_of_the_application_do_not_fill_the_log(site: Site) -> None:
+    """Each request gets an answer; ten a minute are logged."""
+    logger = logging.getLogger("asyncio")
+    logger.filters.clear()
+    stream = io.StringIO()
+    log.setup("info", "logfmt", stream)
+    for _ in range(20):
+        assert statuses(site.ask(GET % b"/broken")) == [500]
+    logger.filters.clear()
+
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 10
+    assert "RuntimeError: a mistake" in lines[0]
 
 
 def test_other_methods_are_the_applications(site: Site) -> None:

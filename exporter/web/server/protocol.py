@@ -73,7 +73,8 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         """The event loop keeps no reference to it."""
 
-    def _become(self, phase: Phase) -> None:
+    def enter(self, phase: Phase) -> None:
+        """Begin a phase; when it is the last, tell the application."""
         self.activity.phase = phase
         self.activity.since = self._acceptor.clock()
         if phase is Phase.CLOSING and self._exchange is not None:
@@ -101,7 +102,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End it at once, whatever is unsent."""
-        self._become(Phase.CLOSING)
+        self.enter(Phase.CLOSING)
         self._acceptor.connections.discard(self)
         self._transport.abort()
 
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
         else:
             others.add(self)
             if config is None:
-                self._become(Phase.HEAD)
+                self.enter(Phase.HEAD)
             else:
                 transport.pause_reading()
                 self._task = asyncio.get_running_loop().create_task(self._configure(config))
@@ -137,7 +138,7 @@ class Connection(asyncio.Protocol):
         if self.activity.phase is Phase.CLOSING:
             return
         if config.context is None:
-            self._become(Phase.HEAD)
+            self.enter(Phase.HEAD)
         elif config.problem is not None:
             self._reject("web_config")
         else:
@@ -156,7 +157,7 @@ class Connection(asyncio.Protocol):
         self._acceptor.connections.discard(self)
         if self.activity.phase is Phase.HANDSHAKE:
             self._acceptor.counts.refuse_connection("handshake")
-        self._become(Phase.CLOSING)
+        self.enter(Phase.CLOSING)
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
@@ -189,7 +190,7 @@ class Connection(asyncio.Protocol):
             if self._config is None or not self._config.admit(tls.client_certificate):
                 self._reject("client_name")
                 return b""
-            self._become(Phase.HEAD)
+            self.enter(Phase.HEAD)
         return data
 
     def eof_received(self) -> bool:
@@ -216,14 +217,14 @@ class Connection(asyncio.Protocol):
             if head is not None:
                 self._begin(Request(head, self._limits))
             elif self._received and self.activity.phase is Phase.IDLE:
-                self._become(Phase.HEAD)
+                self.enter(Phase.HEAD)
         except RequestRefused as refusal:
             self._refuse(refusal)
 
     def _begin(self, request: Request) -> None:
         if request.method not in METHODS:
             self._acceptor.counts.refuse_request("malformed")
-        self._become(Phase.ANSWERING)
+        self.enter(Phase.ANSWERING)
         if self._received:
             self._transport.pause_reading()
         server = self._transport.get_extra_info("sockname")
@@ -261,7 +262,7 @@ class Connection(asyncio.Protocol):
         elif not exchange.keeps_alive or self.is_last_answer:
             self._close()
         else:
-            self._become(Phase.IDLE)
+            self.enter(Phase.IDLE)
             self._read_request()
             if self._exchange is None and self._has_ended:
                 self._close()
@@ -308,10 +309,6 @@ class Connection(asyncio.Protocol):
         is_old = watcher and config and watcher.active.generation != config.generation
         return self._is_stopping or bool(is_old)
 
-    def stream(self) -> None:
-        """Begin an answer of unknown length."""
-        self._become(Phase.STREAMING)
-
     def _write_now(self, data: bytes | memoryview) -> None:
         if self._tls is None:
             self._write(data)
@@ -324,7 +321,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         """Send no more; the connection ends when the client ends its side, or after a moment."""
-        self._become(Phase.CLOSING)
+        self.enter(Phase.CLOSING)
         if self._transport.is_closing():
             return
         if self._tls is not None:
@@ -392,7 +389,7 @@ class _Exchange:
             headers.append((b"connection", b"close"))
         has_body = self._request.method != "HEAD" and status not in (204, 304)
         if has_body and b"content-length" not in names:
-            self._connection.stream()
+            self._connection.enter(Phase.STREAMING)
             self._is_chunked = self._request.version == "1.1"
             self.keeps_alive = self.keeps_alive and self._is_chunked
             if self._is_chunked:

@@ -87,7 +87,7 @@ def create_app(
         specs: gives the spec file in use, which a reload may replace.
         poll_interval_seconds: gives the poll interval in use.
         parallel_scrapes: how many pages of metrics are made at the same time.
-        streams: the live view for those who watch, which gets each snapshot and is to be ended
+        streams: the live view of open pages, which gets each snapshot and is to be ended
             before the server; without them a page stays as it was loaded.
         refused: is called with the reason when a scrape is refused.
     """

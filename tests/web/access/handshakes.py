@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-GREETING = b"let in"
+GREETING = b"accepted"
 SECONDS = 5.0
 
 
@@ -19,7 +19,7 @@ class Agreed:
     """What both ends found out."""
 
     greeting: bytes = b""
-    """Empty where the server did not let the client in."""
+    """Empty if the server refused the client."""
     problem: str = ""
     version: str | None = None
     cipher: str = ""
@@ -33,7 +33,7 @@ class Agreed:
 def handshake(
     server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
 ) -> Agreed:
-    """Connect; the server greets whom it lets in."""
+    """Connect; the server greets accepted clients."""
     agreed = Agreed()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(SECONDS)

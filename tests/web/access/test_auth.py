@@ -75,12 +75,10 @@ class Node:
         self.counts = Counts(web_config_ok=lambda: self.access.ok)
         listener = listen("127.0.0.1", 0)
         self.port: int = listener.getsockname()[1]
-        gate = AuthMiddleware(
+        app = AuthMiddleware(
             self._answer, self.access, self.counts.refuse_request, lambda: self.now
         )
-        self.server = Server(
-            gate, listener, limits=Limits(), counts=self.counts, config=self.access
-        )
+        self.server = Server(app, listener, limits=Limits(), counts=self.counts, config=self.access)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked[scope["path"]] += 1
@@ -163,7 +161,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield new
 
 
-def test_who_knows_the_password_is_answered(start: Start) -> None:
+def test_the_right_password_is_accepted(start: Start) -> None:
     """And counted out otherwise; the application does not get to know."""
     node = start(USERS)
 
@@ -223,7 +221,7 @@ def test_a_new_password_holds_within_a_second(start: Start) -> None:
         kept.get(headers=basic("ann", b"winter"))
 
 
-def test_a_stream_ends_with_the_terms_that_it_began_on(start: Start) -> None:
+def test_a_stream_ends_when_the_configuration_changes(start: Start) -> None:
     """A viewer whose password was removed sees no more."""
     node = start(USERS)
     kept = node.connect()
@@ -305,7 +303,7 @@ def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
     kept.close()
 
 
-def test_a_broken_file_closes_an_encrypted_port_to_who_is_not_in(start: Start) -> None:
+def test_a_broken_file_closes_an_encrypted_port_to_new_connections(start: Start) -> None:
     """Connections from before are served on, so that the failure can be scraped."""
     node = start(TLS)
     kept = node.connect(client_context())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Passwords are checked one at a time beside the event loop, and remembered by all that matters."""
+"""Passwords are checked one at a time in a thread; results are cached."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> Computed:
     ],
 )
 def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right: bool) -> None:
-    """All of it, for that user, in whatever bytes; also when it is asked for again."""
+    """All of it, for that user, in any bytes; also from the cache."""
 
     async def ask() -> list[bool]:
         checker = Passwords()
@@ -86,7 +86,7 @@ def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right
     assert asyncio.run(ask()) == [is_right, is_right]
 
 
-def test_what_came_out_is_remembered(computed: Computed) -> None:
+def test_results_are_cached(computed: Computed) -> None:
     """A scrape every second costs one hash in all, and so does a wrong password."""
 
     async def ask() -> None:
@@ -101,7 +101,7 @@ def test_what_came_out_is_remembered(computed: Computed) -> None:
 
 
 def test_a_new_hash_takes_effect_at_once(computed: Computed) -> None:
-    """What is remembered holds for the hash that it was computed with."""
+    """A cached result is of one hash."""
 
     async def ask() -> list[bool]:
         checker = Passwords()
@@ -115,8 +115,8 @@ def test_a_new_hash_takes_effect_at_once(computed: Computed) -> None:
     assert asyncio.run(ask()) == [True, False, False, True, True, False]
 
 
-def test_who_guesses_cannot_push_out_who_knows(computed: Computed) -> None:
-    """Right and wrong passwords are remembered apart, a hundred of each."""
+def test_guesses_evict_no_right_password(computed: Computed) -> None:
+    """Right and wrong passwords have a cache each, of a hundred."""
 
     async def ask() -> int:
         checker = Passwords()
@@ -153,7 +153,7 @@ def place(number: int) -> str:
     return f"2001:db8:0:{number:x}::{number:x}"
 
 
-def test_few_are_held_until_their_turn(computed: Computed) -> None:
+def test_few_requests_wait_for_their_check(computed: Computed) -> None:
     """Those of the origin that has most are sent away; their passwords are checked all the same."""
 
     async def ask() -> None:

@@ -63,11 +63,11 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(tmp_path)
 
 
-def lets_in(terms: ActiveConfig, authority: str = "first") -> bool:
-    assert terms.context is not None
+def accepts(active: ActiveConfig, authority: str = "first") -> bool:
+    assert active.context is not None
     for trusted in ("first", "other"):
-        visitor = client_context(trusted, client(authority))
-        if handshake(terms.context, visitor).greeting == GREETING:
+        client_side = client_context(trusted, client(authority))
+        if handshake(active.context, client_side).greeting == GREETING:
             return True
     return False
 
@@ -98,15 +98,15 @@ def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:
     for name in ("web.yml", "node.crt", "node.key", "clients.pem"):
         (tmp_path / name).symlink_to(f"..data/{name}")
     access = WebConfigWatcher(tmp_path / "web.yml", ManualClock(unix_seconds=time.time() + 60))
-    assert lets_in(access.active, "first")
+    assert accepts(access.active, "first")
 
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
 
-    assert lets_in(asyncio.run(access.look()), "other")
+    assert accepts(asyncio.run(access.look()), "other")
 
 
-def test_half_a_rotation_lets_nobody_in_until_it_is_whole(
+def test_connections_are_refused_during_half_a_rotation(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new certificate with the old key is broken; it heals by itself, with one line each."""
@@ -184,10 +184,10 @@ def test_tls_is_not_switched_while_running(
     watched = Watched(tmp_path, text)
     watched.write(change)
 
-    terms = watched.look()
+    active = watched.look()
 
-    assert terms.problem == f"{watched.path}: TLS is switched {word} in it, which needs a restart"
-    assert (terms.context is not None) is bool(text == TEXT)
+    assert active.problem == f"{watched.path}: TLS is switched {word} in it, which needs a restart"
+    assert (active.context is not None) is bool(text == TEXT)
     watched.clock.advance(1.0)
     watched.write(text)
     assert watched.look().problem is None
@@ -200,13 +200,13 @@ def test_the_rest_changes_with_the_file(tmp_path: Path) -> None:
         f"basic_auth_users: {{a: {HASH}}}\nrate_limit: {{interval: 1s, burst: 2}}\n"
         "http_server_config: {headers: {X-Frame-Options: deny}}\n"
     )
-    terms = watched.look()
+    active = watched.look()
 
-    assert terms.generation == 2
-    assert terms.users["a"].text == HASH
-    assert terms.headers == ((b"x-frame-options", b"deny"),)
-    assert terms.rate_limit is not None
-    assert HASH not in repr(terms)
+    assert active.generation == 2
+    assert active.users["a"].text == HASH
+    assert active.headers == ((b"x-frame-options", b"deny"),)
+    assert active.rate_limit is not None
+    assert HASH not in repr(active)
 
 
 def in_loop(test: Callable[[], Awaitable[None]]) -> None:
@@ -214,8 +214,8 @@ def in_loop(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 30))
 
 
-class Held:
-    """Holds up the threads that look."""
+class BlockedReads:
+    """Blocks the threads that read the files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks = 0
@@ -223,46 +223,46 @@ class Held:
         self.begun = threading.Event()
         look = Files.may_have_changed
 
-        def held(files: Files) -> bool:
+        def blocked(files: Files) -> bool:
             self.looks += 1
             self.begun.set()
             self.gate.wait(30)
             return look(files)
 
-        monkeypatch.setattr(Files, "may_have_changed", held)
+        monkeypatch.setattr(Files, "may_have_changed", blocked)
 
 
-def test_those_who_wait_share_one_look(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_calls_share_one_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call during a look waits for the next one, which sees what changed before the call."""
-    held = Held(monkeypatch)
+    blocked = BlockedReads(monkeypatch)
 
     async def test() -> None:
         first = asyncio.ensure_future(watched.access.look())
-        while not held.begun.is_set():
+        while not blocked.begun.is_set():
             await asyncio.sleep(0.001)
         later = [asyncio.ensure_future(watched.access.look()) for _ in range(50)]
         await asyncio.sleep(0)
-        held.gate.set()
+        blocked.gate.set()
         await asyncio.gather(first, *later)
 
     in_loop(test)
 
-    assert held.looks == 2
+    assert blocked.looks == 2
 
 
-def test_a_file_system_that_does_not_answer_lets_nobody_in(
+def test_connections_are_refused_while_a_file_system_hangs(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For as long as it does not; one thread waits for it, for which the process need not wait."""
     monkeypatch.setattr(reload, "PATIENCE_SECONDS", 0.05)
-    held = Held(monkeypatch)
+    blocked = BlockedReads(monkeypatch)
 
     async def test() -> None:
         for _ in range(3):
-            terms = await watched.access.look()
-            assert terms.problem == f"{watched.path}: its file system does not answer"
-        assert held.looks == 1
-        held.gate.set()
+            active = await watched.access.look()
+            assert active.problem == f"{watched.path}: its file system does not answer"
+        assert blocked.looks == 1
+        blocked.gate.set()
         while watched.access._current is not None:
             await asyncio.sleep(0.001)
         watched.clock.advance(1.0)
@@ -271,7 +271,9 @@ def test_a_file_system_that_does_not_answer_lets_nobody_in(
     in_loop(test)
 
 
-def test_no_failure_lets_anybody_in(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_failure_refuses_connections(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not even an unexpected one."""
 
     def fail(*_: object) -> None:
@@ -299,7 +301,7 @@ def no_descriptor() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_without_descriptors_the_terms_stay(
+def test_without_descriptors_the_configuration_stays(
     watched: Watched, caplog: pytest.LogCaptureFixture, *, changed: bool
 ) -> None:
     """It says nothing of the files that they cannot be opened: they hold, the last that were read.
@@ -312,8 +314,8 @@ def test_without_descriptors_the_terms_stay(
     async def test() -> None:
         with no_descriptor():
             for _ in range(3):
-                terms = await watched.access.look()
-                assert (terms.problem, terms.generation) == (None, 1)
+                active = await watched.access.look()
+                assert (active.problem, active.generation) == (None, 1)
                 watched.clock.advance(1.0)
         assert (await watched.access.look()).generation == 1 + changed
 
@@ -352,7 +354,7 @@ def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> No
     in_loop(test)
 
 
-def test_who_waits_for_other_terms_looks_for_them(watched: Watched) -> None:
+def test_a_stream_notices_a_change_itself(watched: Watched) -> None:
     """A stream ends also without another connection."""
 
     async def test() -> None:

@@ -89,7 +89,7 @@ def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "leaf", "is_let_in"),
+    ("keys", "leaf", "is_accepted"),
     [
         ("", None, True),
         (VERIFY, None, False),
@@ -109,14 +109,14 @@ def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
 )
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
 def test_clients_are_verified(
-    folder: Path, keys: str, leaf: object, is_let_in: bool, version: str
+    folder: Path, keys: str, leaf: object, is_accepted: bool, version: str
 ) -> None:
     """By the authority that is named; without one, nobody's certificate is trusted."""
     made = context(folder, keys, f"  max_version: {version}\n")
 
     agreed = handshake(made, client_context(leaf=leaf))  # type: ignore[arg-type]
 
-    assert (agreed.greeting == GREETING) is is_let_in, agreed
+    assert (agreed.greeting == GREETING) is is_accepted, agreed
 
 
 def test_a_trusted_certificate_need_not_be_a_root(folder: Path) -> None:
@@ -133,24 +133,24 @@ def test_a_trusted_certificate_need_not_be_a_root(folder: Path) -> None:
 def test_a_session_does_not_outlive_the_context(folder: Path, version: str) -> None:
     """A session ticket is void when the authority is not trusted any more."""
     keys = VERIFY + f"  max_version: {version}\n"
-    old, visitor = context(folder, keys), client_context(leaf=client())
-    session = handshake(old, visitor).session
-    assert handshake(old, visitor, session).resumed
+    old, client_side = context(folder, keys), client_context(leaf=client())
+    session = handshake(old, client_side).session
+    assert handshake(old, client_side, session).resumed
 
     (folder / "clients.pem").write_bytes(ca_pem("other"))
     new = context(folder, keys)
 
-    assert handshake(new, visitor, session).greeting == b""
+    assert handshake(new, client_side, session).greeting == b""
 
 
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
 def test_a_resumed_session_still_has_its_certificate(folder: Path, version: str) -> None:
     """So that its names can be compared with those that are allowed."""
-    made, visitor = (
+    made, client_side = (
         context(folder, VERIFY, f"  max_version: {version}\n"),
         client_context(leaf=client()),
     )
-    agreed = handshake(made, visitor, handshake(made, visitor).session)
+    agreed = handshake(made, client_side, handshake(made, client_side).session)
 
     assert agreed.resumed
     assert agreed.peer is not None
@@ -168,18 +168,18 @@ def test_a_resumed_session_still_has_its_certificate(folder: Path, version: str)
         ("TLS10", "TLS10", ssl.TLSVersion.TLSv1, "TLSv1"),
     ],
 )
-def test_versions_are_held(
+def test_versions_are_limited(
     folder: Path, least: str, most: str, offered: ssl.TLSVersion, agreed: str | None
 ) -> None:
     """Also the old ones where they are asked for, without a warning of Python's."""
     made = context(folder, f"  min_version: {least}\n  max_version: {most}\n")
-    visitor = client_context()
-    visitor.set_ciphers("DEFAULT:@SECLEVEL=0")
+    client_side = client_context()
+    client_side.set_ciphers("DEFAULT:@SECLEVEL=0")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        visitor.minimum_version, visitor.maximum_version = ssl.TLSVersion.TLSv1, offered
+        client_side.minimum_version, client_side.maximum_version = ssl.TLSVersion.TLSv1, offered
 
-    assert handshake(made, visitor).version == agreed
+    assert handshake(made, client_side).version == agreed
 
 
 SETTABLE_X25519 = (
@@ -208,12 +208,12 @@ CIPHERS = """\
         ("", "ECDHE-ECDSA-CHACHA20-POLY1305", ""),
     ],
 )
-def test_ciphers_are_held(folder: Path, more: str, offered: str, chosen: str) -> None:
+def test_ciphers_are_limited(folder: Path, more: str, offered: str, chosen: str) -> None:
     """In the server's order, or in the client's."""
-    visitor = client_context()
-    visitor.set_ciphers(offered)
+    client_side = client_context()
+    client_side.set_ciphers(offered)
 
-    agreed = handshake(context(folder, CIPHERS + more), visitor)
+    agreed = handshake(context(folder, CIPHERS + more), client_side)
 
     assert (chosen in agreed.cipher) if chosen else (agreed.greeting == b"")
 
@@ -225,15 +225,15 @@ def test_ciphers_of_tls_13_alone_leave_no_older_version(folder: Path) -> None:
         "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n",
         "http_server_config: {http2: false}\n",
     )
-    visitor = client_context()
+    client_side = client_context()
 
-    assert handshake(made, visitor).version == "TLSv1.3"
-    visitor.maximum_version = ssl.TLSVersion.TLSv1_2
-    assert handshake(made, visitor).greeting == b""
+    assert handshake(made, client_side).version == "TLSv1.3"
+    client_side.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert handshake(made, client_side).greeting == b""
 
 
 @pytest.mark.parametrize(
-    ("curves", "offered", "is_let_in"),
+    ("curves", "offered", "is_accepted"),
     [
         ("CurveP521", "secp521r1", True),
         ("CurveP521", "secp384r1", False),
@@ -242,14 +242,14 @@ def test_ciphers_of_tls_13_alone_leave_no_older_version(folder: Path) -> None:
         ("CurveP384, CurveP256", "secp384r1", True),
     ],
 )
-def test_curves_are_held(folder: Path, curves: str, offered: str, is_let_in: bool) -> None:
+def test_curves_are_limited(folder: Path, curves: str, offered: str, is_accepted: bool) -> None:
     """One of them, or all; several as far as Python can."""
-    visitor = client_context()
-    visitor.set_ecdh_curve(offered)
+    client_side = client_context()
+    client_side.set_ecdh_curve(offered)
 
-    agreed = handshake(context(folder, f"  curve_preferences: [{curves}]\n"), visitor)
+    agreed = handshake(context(folder, f"  curve_preferences: [{curves}]\n"), client_side)
 
-    assert (agreed.greeting == GREETING) is is_let_in
+    assert (agreed.greeting == GREETING) is is_accepted
 
 
 def test_a_curve_that_cannot_be_set_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

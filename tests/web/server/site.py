@@ -86,7 +86,7 @@ class Site:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those that are open, as the server sees it."""
+        """The open connections of the server."""
         return list(self.server.acceptor.connections)
 
     @property
@@ -94,7 +94,7 @@ class Site:
         return self.counts.read()
 
     def sweep(self, seconds: float = 0.0) -> None:
-        """Let so much time go by, and have the server look at everybody."""
+        """Move the clock by so much, then sweep."""
         done: Future[None] = Future()
 
         def run() -> None:
@@ -111,7 +111,7 @@ class Site:
         return Client(self.port, data, address)
 
     def ask(self, data: bytes) -> bytes:
-        """Send this, and return all that comes until the end."""
+        """Send this; return all that is received until the end."""
         with self.connect(data) as client:
             return client.rest()
 

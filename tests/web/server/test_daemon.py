@@ -55,7 +55,7 @@ def test_every_answer_says_nosniff_once(start: Start) -> None:
     assert daemon.request("/metrics", method="POST").headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_stranger_s_name_is_refused(start: Start) -> None:
+def test_another_host_is_refused(start: Start) -> None:
     """A page that made its name this node's address reads nothing."""
     daemon = start("--web.allowed-hosts=.corp.example")
     for path in ("/metrics", "/", "/api/v1/gpus", "/api/v1/stream", "/none"):

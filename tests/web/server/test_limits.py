@@ -30,12 +30,12 @@ def entered(site: Site, number: int) -> None:
 
 def unsent(site: Site) -> list[int]:
     """How many bytes of each connection's answers are not taken."""
-    guests = site.connections
-    return [guest.measure().unsent_bytes for guest in guests]
+    connections = site.connections
+    return [connection.measure().unsent_bytes for connection in connections]
 
 
 def ends(site: Site, client: Client, seconds: float) -> None:
-    """Hold that a connection ends after so many more seconds, and not before."""
+    """Assert that a connection ends after so many more seconds, and not before."""
     site.sweep()
     site.sweep(seconds - 1)
     assert client.is_open
@@ -69,8 +69,8 @@ def test_dripping_does_not_prolong_it(site: Site) -> None:
 
 
 def _phases(site: Site) -> list[str]:
-    guests = site.connections
-    return [guest.activity.phase.name for guest in guests]
+    connections = site.connections
+    return [connection.activity.phase.name for connection in connections]
 
 
 def test_between_requests_there_are_75_seconds(site: Site) -> None:
@@ -83,7 +83,7 @@ def test_between_requests_there_are_75_seconds(site: Site) -> None:
     assert not any(site.count.requests_aborted_total.values())
 
 
-def test_an_idle_connection_goes_on_until_then(site: Site) -> None:
+def test_an_idle_connection_can_be_used_until_then(site: Site) -> None:
     """As Prometheus has it with a long interval."""
     with site.connect(GET % b"/") as client:
         for _ in range(3):
@@ -95,7 +95,9 @@ def test_an_idle_connection_goes_on_until_then(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/large", b"/own", b"/stream"])
-def test_who_takes_nothing_for_10_seconds_is_ended(site: Site, path: bytes) -> None:
+def test_a_client_that_reads_nothing_for_10_seconds_is_disconnected(
+    site: Site, path: bytes
+) -> None:
     """Also of a stream, and of an answer whose request is long done."""
     with site.connect(GET % path) as client:
         stuck(site, 1)
@@ -119,7 +121,7 @@ def stuck(site: Site, number: int) -> None:
     wait_until(still)
 
 
-def test_who_takes_a_little_has_a_minute(site: Site) -> None:
+def test_a_slow_reader_has_a_minute(site: Site) -> None:
     """Not one more for each byte."""
     with site.connect(GET % b"/large") as client:
         stuck(site, 1)
@@ -213,7 +215,7 @@ def test_places_come_back() -> None:
 
 
 def test_large_answers_of_their_own_are_bounded() -> None:
-    """What many clients do not take is held for some of them only; one that is shared, for all."""
+    """Unread answers of their own are kept for some clients only; a shared one is kept for all."""
     with open_site(Limits(unsent_bytes=3 * len(LARGE))) as (site, connect):
         for _ in range(8):
             connect(GET % b"/large")

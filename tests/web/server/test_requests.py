@@ -222,7 +222,7 @@ def test_two_connections_do_not_wait_for_each_other(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", [b"/quick", b"/large"])
-def test_who_says_no_more_can_still_read(site: Site, path: bytes) -> None:
+def test_a_half_closed_connection_gets_its_answers(site: Site, path: bytes) -> None:
     """As programs do that end their side with the request."""
     with site.connect(GET % path + GET % b"/second") as client:
         client.socket.shutdown(socket.SHUT_WR)
@@ -234,7 +234,7 @@ def test_who_says_no_more_can_still_read(site: Site, path: bytes) -> None:
     wait_until(lambda: len(site.connections) == 0)
 
 
-def test_who_watches_and_says_no_more_is_gone(site: Site) -> None:
+def test_a_half_closed_stream_ends(site: Site) -> None:
     """A browser that leaves looks the same."""
     with site.connect(GET % b"/stream") as client:
         wait_until(lambda: site.scopes)

@@ -95,7 +95,9 @@ def _secure(authority: trustme.CA) -> Iterator[Secure]:
         yield secure
 
 
-def test_requests_have_their_terms(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_arrive_with_their_scheme(
+    secure: Secure, caplog: pytest.LogCaptureFixture
+) -> None:
     """And the scheme that they came by."""
     for _ in range(30):
         assert secure.ask().endswith(b"GET /\n")
@@ -128,7 +130,7 @@ def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-def test_an_error_in_looking_lets_nobody_in(
+def test_an_error_in_reading_the_configuration_refuses_connections(
     secure: Secure, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is logged, and leaves no connection behind."""
@@ -138,7 +140,7 @@ def test_an_error_in_looking_lets_nobody_in(
     assert "a connection was not accepted" in caplog.text
 
 
-def test_who_takes_nothing_is_ended(secure: Secure) -> None:
+def test_a_client_that_does_not_read_is_disconnected(secure: Secure) -> None:
     """Although TLS has a buffer of its own."""
     site = secure.site
     with secure.connect() as client:
@@ -163,7 +165,7 @@ def test_large_answers_arrive_whole(secure: Secure) -> None:
     assert data.endswith(LARGE)
 
 
-def test_who_is_slow_to_take_the_last_answer_is_ended(
+def test_a_slow_reader_of_the_last_answer_is_disconnected(
     secure: Secure, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Although it closes nothing itself."""
@@ -187,7 +189,7 @@ def test_who_is_slow_to_take_the_last_answer_is_ended(
 
 
 def test_it_stops_while_connections_end(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:
-    """Also those that say no farewell."""
+    """Also without a close_notify of the client."""
     request = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") % b"/"
     with secure.connect() as client:
         client.sendall(request)
@@ -199,17 +201,17 @@ def test_it_stops_while_connections_end(secure: Secure, caplog: pytest.LogCaptur
 
 
 def _settle(site: Site) -> None:
-    [guest] = site.connections
+    [connection] = site.connections
     seen: list[int] = []
 
     def still() -> bool:
-        seen.append(guest.measure().unsent_bytes)
+        seen.append(connection.measure().unsent_bytes)
         return len(seen) > 10 and len(set(seen[-5:])) == 1 and seen[-1] > 0
 
     wait_until(still)
 
 
-def test_a_client_without_certificate_hears_why(secure: Secure) -> None:
+def test_a_client_without_certificate_gets_the_alert(secure: Secure) -> None:
     """The alert arrives although the client has sent a request meanwhile."""
     context = certified(secure.authority)
     context.verify_mode = ssl.CERT_REQUIRED

@@ -49,15 +49,6 @@ def test_a_head_of_16_megabytes(daemon: Daemon, record_property: Record) -> None
     assert not [each for each in done if 200 in each.statuses]
 
 
-def test_a_target_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
-    pieces = [b"GET /", *[MEBIBYTE] * 16, b" HTTP/1.1\r\n\r\n"]
-    with under_attack(daemon, daemon.port, "a target of 16 MB", record_property):
-        done = talk(daemon.port, pieces, 10)
-    assert done.closed
-    assert done.sent < 16 * 2**20
-    assert 200 not in done.statuses
-
-
 def test_a_head_that_comes_byte_by_byte(daemon: Daemon, record_property: Record) -> None:
     """Twenty of them: each ends when its time is over, although it moves all the while."""
 

@@ -52,7 +52,8 @@ def timed_out(activity: Activity, now: float, limits: Limits) -> Timeout | None:
         return "handshake"
     if phase is Phase.HEAD and age >= limits.head_seconds:
         return "head_timeout"
-    if phase is Phase.ANSWERING and age >= limits.answer_seconds:
+    is_answering = phase is Phase.ANSWERING or (phase is Phase.CLOSING and activity.unsent_bytes)
+    if is_answering and age >= limits.answer_seconds:
         return "stalled"
     if phase is Phase.IDLE and age >= limits.idle_seconds:
         return "idle"

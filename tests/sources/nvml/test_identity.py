@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -134,20 +133,6 @@ def test_facts_that_a_product_lacks_are_absent(open_gpu: Open) -> None:
     assert source.device.nvlink_bandwidth_bytes_per_second is None
     assert not {"nvmlDeviceGetSerial", "nvmlDeviceGetNumaNodeId"} & rig.calls().keys()
     assert rig.journal.states == {}
-
-
-def test_refused_fact_is_logged_once(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """A fact without permission costs one line for the session, not one a minute."""
-    rig = open_gpu()
-    rig.fake.update(faults=[fault("nvmlDeviceGetSerial", error=4)])
-    source = rig.source()
-    for _ in range(3):
-        source.read_static()
-        rig.journal.log_changes()
-
-    assert source.device.serial is None
-    assert rig.failures == {"nvml": 1}
-    assert len([entry for entry in caplog.records if entry.levelno >= logging.WARNING]) == 1
 
 
 def test_node_minus_one_is_none(open_gpu: Open) -> None:

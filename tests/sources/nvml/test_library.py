@@ -274,38 +274,6 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.count("\n") == 1
 
 
-def test_maps_show_where_the_library_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file that was mapped is found, also after it was deleted."""
-    fake = FakeNvml(tmp_path, {})
-    target = tmp_path / "lib" / "libnvidia-ml.so.1"
-    target.parent.mkdir()
-    shutil.copy(fake.library, target)
-    code = (
-        "import os, sys, ctypes\n"
-        "from exporter.sources.nvml import library\n"
-        "print(library._loaded_path())\n"
-        "ctypes.CDLL(sys.argv[1])\n"
-        "print(library._loaded_path(), library._installed_beside(library._loaded_path()))\n"
-        "os.remove(sys.argv[1])\n"
-        "print(library._loaded_path(), library._installed_beside(library._loaded_path()))"
-    )
-
-    assert run(code, {}, str(target)).split() == [
-        "None",
-        *(str(target), str(target)),
-        *(str(target), "None"),
-    ]
-
-
-def test_mapped_library_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mapped file is found under the name that drivers install it by."""
-    started(FakeNvml(tmp_path, {}), monkeypatch)
-    path = module._loaded_path()
-
-    assert path is not None
-    assert path.endswith("/libnvidia-ml.so.1")
-
-
 def test_hidden_maps_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where /proc cannot be read, the linker's choice stands."""
 
@@ -316,12 +284,3 @@ def test_hidden_maps_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert module._loaded_path() is None
     assert module._installed_beside(None) is None
-
-
-def test_bare_name_is_left_to_the_linker() -> None:
-    """A name without a folder stays as it is; so does a path that is not there."""
-    library = Library()
-
-    assert library._fresh_name("libnvidia-ml.so.1") == "libnvidia-ml.so.1"
-    assert library._fresh_name("/nowhere/libnvidia-ml.so.1") == "/nowhere/libnvidia-ml.so.1"
-    assert module._file_of(None) is None

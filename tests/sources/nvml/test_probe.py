@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from exporter.sources.nvml.plausible import PossibleRange
-from exporter.sources.nvml.probe import OUTCOMES, Outcome, Probe, outcome_of
+from exporter.sources.nvml.probe import Probe
 from exporter.sources.reading_state import IDENTITY, Journal, Past
 
 NEVER = [2, 3, 13, 25, 26]
@@ -117,16 +117,6 @@ def test_call_that_the_binding_lacks_is_an_old_driver() -> None:
 
     assert chain.probe() is None
     assert chain.journal.states == {"power": "old_driver"}
-
-
-def test_no_permission_is_counted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A refused reading costs one failure and one line, however often it is wanted."""
-    chain = Chain(error(4))
-    for _ in range(5):
-        assert chain.ask() is None
-
-    assert chain.failures == {"nvml": 1}
-    assert warnings(caplog) == ["GPU 7 cannot be read in part: power (no permission)"]
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])
@@ -325,21 +315,6 @@ def test_group_is_absent_while_one_of_its_readings_is() -> None:
     journal.answered("ecc", "dram")
 
     assert journal.states == {}
-
-
-def test_every_code_has_one_outcome() -> None:
-    """The five groups hold what they are documented to hold, and nothing is in two of them."""
-    groups = {
-        Outcome.NEVER: NEVER,
-        Outcome.NOT_NOW: NOT_NOW,
-        Outcome.NO_PERMISSION: [4],
-        Outcome.DEVICE_GONE: GONE,
-        Outcome.LIBRARY_STATE: LIBRARY,
-    }
-
-    assert dict(OUTCOMES) == {code: group for group, codes in groups.items() for code in codes}
-    assert {outcome_of(code) for code in FAILURES} == {Outcome.FAILURE}
-    assert outcome_of(None) is Outcome.FAILURE
 
 
 def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:

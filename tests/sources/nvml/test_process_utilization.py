@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,25 +35,6 @@ class Reader:
         found = self.lists.read(instances)
         assert found is not None
         return {each.pid: each.sm_utilization_ratio for share in found.values() for each in share}
-
-
-def test_the_binding_reads_the_library(open_gpu: Open) -> None:
-    """pynvml's own calls, of both versions: one entry for each process that had some."""
-    rig = open_gpu(processes=list(BUSY))
-    rig.advance(10.0)
-    old = pynvml.nvmlDeviceGetProcessUtilization(rig.handle, 0)
-    assert [(each.pid, each.smUtil) for each in old] == [(10, 60), (11, 30)]
-    assert {each.timeStamp for each in old} == {int((START + 10) * 1e6)}
-    new = pynvml.nvmlDeviceGetProcessesUtilizationInfo(rig.handle, 0)
-    assert [(each.pid, each.smUtil, each.timeStamp) for each in new] == [
-        (each.pid, each.smUtil, each.timeStamp) for each in old
-    ]
-    for call in (
-        pynvml.nvmlDeviceGetProcessUtilization,
-        pynvml.nvmlDeviceGetProcessesUtilizationInfo,
-    ):
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            call(rig.handle, old[0].timeStamp)
 
 
 def test_the_average_since_the_last_read(open_gpu: Open) -> None:

@@ -128,23 +128,19 @@ def test_idle_gpu_has_no_processes(open_gpu: Open, tmp_path: Path) -> None:
 OTHERS_NAMESPACE = "pid:[4026532201]"
 
 
+@pytest.mark.parametrize("namespace", [OTHERS_NAMESPACE, None])
 def test_empty_lists_outside_the_hosts_pid_namespace_are_unknown(
-    open_gpu: Open, tmp_path: Path, pid_namespace: Callable[[str | None], None]
+    open_gpu: Open,
+    tmp_path: Path,
+    pid_namespace: Callable[[str | None], None],
+    namespace: str | None,
 ) -> None:
-    """The driver shows a container without the host's pids no process of others."""
-    pid_namespace(OTHERS_NAMESPACE)
+    """The driver hides other processes from a container with its own pid namespace; a namespace
+    that cannot be read (no /proc/self/ns/pid) is treated the same."""
+    pid_namespace(namespace)
 
     assert read(open_gpu(), tmp_path) is None
     assert read(open_gpu(mig={"instances": [{"gi": 2}]}), tmp_path, [2]) is None
-
-
-def test_empty_lists_are_unknown_where_the_namespace_is(
-    open_gpu: Open, tmp_path: Path, pid_namespace: Callable[[str | None], None]
-) -> None:
-    """Without /proc/self/ns/pid it may be any."""
-    pid_namespace(None)
-
-    assert read(open_gpu(), tmp_path) is None
 
 
 def test_entries_outside_the_hosts_pid_namespace_are_used(

@@ -68,20 +68,6 @@ def polled(found: UtilizationReader, rig: Any, seconds: float = 1.0) -> Utilizat
     return known(found, rig)
 
 
-def bounded(
-    found: UtilizationReader, rig: Any, load: dict[str, Any], interval: float, rounds: int
-) -> tuple[float, float]:
-    """Busy and observed seconds of some rounds, none of which has a bound below the truth."""
-    busy = observed = 0.0
-    for _ in range(rounds):
-        before = rig.monotonic()
-        utilization = polled(found, rig, interval)
-        assert mean(load, before, rig.monotonic()) / 100 <= utilization.upper_ratio + 1e-6
-        busy += utilization.ratio * utilization.seconds
-        observed += utilization.seconds
-    return busy, observed
-
-
 def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
     """Without the buffer the polls cover the time; the states show that there is none."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples=NO_BUFFER)
@@ -106,19 +92,6 @@ def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
     assert rig.journal.states == dict.fromkeys(
         ("utilization_samples", "memory_utilization_samples", "clock_samples"), "unsupported"
     )
-
-
-def test_a_round_without_others_counts_for_what_it_has_seen(open_gpu: Open) -> None:
-    """One poll a second shows a sixth of it, and bounds nothing."""
-    rig = open_gpu(utilization=40, samples=NO_BUFFER)
-    rig.advance(5)
-    found = reader(rig)
-    known(found, rig)
-    rig.advance(1)
-    utilization = known(found, rig)
-
-    assert (utilization.ratio, utilization.seconds) == (about(0.4), about(1 / 6))
-    assert utilization.upper_ratio == 1.0
 
 
 def test_only_the_missing_buffer_is_polled_for(open_gpu: Open) -> None:
@@ -151,22 +124,6 @@ def test_polls_are_as_many_whatever_they_show(open_gpu: Open) -> None:
 
     assert max(polls) - min(polls) <= 2
     assert 220 <= min(polls) <= 250
-
-
-@pytest.mark.parametrize("period", [1 / 6, 0.25, 0.5, 1.0])
-@pytest.mark.parametrize("interval", [1.0, 5.0])
-def test_polls_between_rounds_count(open_gpu: Open, period: float, interval: float) -> None:
-    """Busy seconds over observed seconds are the duty cycle, and no bound is below the truth."""
-    load = square(period=2.3, duty=0.25, high=100)
-    rig = open_gpu(utilization=load, samples=NO_BUFFER, sample_period=period)
-    rig.advance(5)
-    found = reader(rig)
-    known(found, rig)
-    start = rig.monotonic()
-    busy, observed = bounded(found, rig, load, interval, rounds=round(46 / interval))
-
-    assert observed == pytest.approx(rig.monotonic() - start, rel=0.01)
-    assert busy / observed == pytest.approx(0.25, abs=0.012)
 
 
 @pytest.mark.parametrize("interval", [5.0, 30.0])
@@ -212,28 +169,6 @@ def test_no_utilization_at_all(open_gpu: Open) -> None:
     rig.calls()
     assert read(found, rig) == (None, SmClocks())
     assert rig.calls() == {}
-
-
-def test_no_permission(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """Each refused call is one line, one failure and one state."""
-    rig = open_gpu()
-    rig.fake.update(
-        faults=[
-            fault("nvmlDeviceGetSamples", error=4),
-            fault("nvmlDeviceGetUtilizationRates", error=4),
-        ]
-    )
-    found = reader(rig)
-    for _ in range(3):
-        assert read(found, rig) == (None, SmClocks())
-        rig.advance(1)
-
-    assert set(rig.journal.states.values()) == {"no_permission"}
-    assert "utilization" in rig.journal.states
-    # Clock samples are not asked for where there is no utilization to weigh them with.
-    assert len(rig.journal.states) == rig.failures["nvml"] == 3
-    rig.journal.log_changes()
-    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize("buffer", [{}, NO_BUFFER])

@@ -18,7 +18,6 @@ from exporter.sources.cupti.library import CuptiLibrary
 PERCENT = ".avg.pct_of_peak_sustained_elapsed"
 PIPE = f"sm__pipe_tensor_cycles_active_realtime{PERCENT}"
 MANY = f"sm__throughput{PERCENT}"
-SHARED = f"sm__pipe_shared_cycles_active_realtime{PERCENT}"
 
 
 def chosen(library: CuptiLibrary, choices: Choices, chip: str) -> dict[str, Any]:
@@ -56,12 +55,6 @@ def refused(library: CuptiLibrary, chip: str, *names: str) -> int:
     return 0
 
 
-def described(library: CuptiLibrary, chip: str, metric: str) -> str | None:
-    """Return what CUPTI says of a metric."""
-    with Host(library, chip) as host:
-        return host.description(metric)
-
-
 def main() -> None:
     """Print what the library says."""
     library = CuptiLibrary(Path(sys.argv[1]))
@@ -83,9 +76,6 @@ def main() -> None:
         "passes": {
             name: counted(library, "GA102", [metric])[0]
             for name, metric in (("one", PIPE), ("many", MANY))
-        },
-        "shared": {
-            chip: described(library, chip, SHARED) for chip in ("TU102", "TU116", "GA100", "GA102")
         },
     }
     print(json.dumps(answer))

@@ -5,9 +5,7 @@ costs the readings and nothing else."""
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -174,30 +172,6 @@ def test_without_a_release_that_fits_there_is_one_line_of_advice(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
-def test_a_child_that_is_killed_costs_some_readings(
-    node: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = node()
-    gpu = here.open()
-    here.run()
-    here.activity(gpu)
-    caplog.clear()
-
-    pid = here.supervisor.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    here.step_until(here.state_is(gpu, "unreachable"), "its state")
-
-    assert not gpu.source.measures(None)
-    assert here.failures == 1
-    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(warnings) == 1
-    here.advance(1.0)
-    assert here.activity(gpu).sm == pytest.approx(0.1)
-    assert here.failures == 1
-    assert here.supervisor.pid != pid
-
-
 def test_a_crash_in_the_library_is_one_failure_and_the_next_child_measures(node: Make) -> None:
     here = node(("AD102",), "crash cuptiPmSamplingEnable")
     gpu = here.open()
@@ -228,22 +202,6 @@ def test_a_call_that_does_not_return_is_ended_from_outside(node: Make) -> None:
     assert here.activity(gpu).sm == pytest.approx(0.1)
 
 
-def test_a_driver_that_is_too_old_says_so_once(
-    node: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = node(("AD102",), "fail cuptiProfilerInitialize 15")
-    gpu = here.open()
-    here.run()
-    here.step_until(here.state_is(gpu, "old_driver"), "its state")
-    here.advance(30.0)
-    here.step(20)
-
-    assert here.state_is(gpu, "old_driver")()
-    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(warnings) == 1
-    assert "driver is older" in warnings[0].getMessage()
-
-
 def test_a_profiler_gets_the_counters(node: Make) -> None:
     here = node()
     gpu = here.open()
@@ -260,24 +218,6 @@ def test_a_profiler_gets_the_counters(node: Make) -> None:
     here.counters.resume()
     assert here.activity(gpu).sm == pytest.approx(0.1)
     assert here.failures == 0
-
-
-def test_a_child_that_cannot_let_go_is_killed_for_the_profiler(node: Make) -> None:
-    here = node()
-    gpu = here.open()
-    here.run()
-    here.activity(gpu)
-    here.fake.play("hang cuptiPmSamplingStop")
-    pid = here.supervisor.pid
-
-    here.counters.pause()
-    here.step(5)
-    assert not here.state_is(gpu, "paused")()  # not before it is true
-    here.pass_in_silence(2.0)
-    here.step_until(here.state_is(gpu, "paused"), "paused")
-
-    assert here.supervisor.pid is None
-    assert pid is not None
 
 
 def test_the_counters_are_given_back_when_the_exporter_ends(node: Make) -> None:

@@ -166,6 +166,17 @@ def test_every_chip_from_turing_on_is_sampled_in_one_pass(
     record_property("measured", f"metrics of a chip, {package}: at most {slowest:.2f} s")
 
 
+@pytest.mark.parametrize(("package", "before_turing", "unknown"), [(CU12, 27, 1), (CU13, 46, 46)])
+def test_what_cupti_refuses(package: str, before_turing: int, unknown: int) -> None:
+    """Chips before Turing, unknown chips, and a metric that the chip lacks beside one that it has.
+    A metric that is made of many counters takes many passes."""
+    facts = chip_facts(package)
+
+    assert facts["refused"] == {"GV100": before_turing, "XX999": unknown, "metric": 1}
+    assert facts["passes"]["one"] == 1
+    assert facts["passes"]["many"] > 5
+
+
 @pytest.mark.parametrize("package", RELEASES)
 def test_what_is_missing_is_what_is_wanted_or_there(package: str) -> None:
     """No NVLink is missed on a chip without any."""

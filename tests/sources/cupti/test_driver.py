@@ -11,21 +11,20 @@ from tests.fake_cupti import uuid_of
 GPUS = [CudaGpu(0, uuid_of(4), "0000:01:00.0"), CudaGpu(1, uuid_of(7), "0001:C1:00.0")]
 
 
-def test_a_gpu_is_found_by_its_uuid_whatever_its_index() -> None:
-    assert find_gpu(GPUS, uuid_of(7), None) is GPUS[1]
-
-
-def test_a_gpu_is_found_by_its_place_on_the_bus() -> None:
-    assert find_gpu(GPUS, "GPU-of-another-spelling", "00000001:c1:00.0") is GPUS[1]
-
-
-def test_the_uuid_counts_first() -> None:
-    assert find_gpu(GPUS, uuid_of(4), "00000001:C1:00.0") is GPUS[0]
-
-
-@pytest.mark.parametrize("place", [None, "", "nonsense", "0002:01:00.0"])
-def test_a_gpu_that_cuda_does_not_list_is_not_found(place: str | None) -> None:
-    assert find_gpu(GPUS, uuid_of(9), place) is None
+@pytest.mark.parametrize(
+    ("uuid", "place", "found"),
+    [
+        (uuid_of(7), None, GPUS[1]),
+        ("GPU-of-another-spelling", "00000001:c1:00.0", GPUS[1]),
+        (uuid_of(4), "00000001:C1:00.0", GPUS[0]),
+        *((uuid_of(9), place, None) for place in (None, "", "nonsense", "0002:01:00.0")),
+    ],
+)
+def test_a_gpu_is_found_by_its_uuid_or_else_its_bus_id(
+    uuid: str, place: str | None, found: CudaGpu | None
+) -> None:
+    """Whatever its index; where the two disagree, the UUID counts."""
+    assert find_gpu(GPUS, uuid, place) is found
 
 
 def test_both_ways_to_write_a_bus_id_are_the_same_place() -> None:

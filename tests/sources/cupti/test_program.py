@@ -68,16 +68,6 @@ def test_every_second_is_said_of_every_gpu(play: Play) -> None:
         assert port.states(index) == []
 
 
-def test_turing_gives_tensor_and_fp16_together(play: Play) -> None:
-    tensor = "unknown sm__pipe_tensor_cycles_active_realtime"
-    _, port = play(f"{tensor}{P}", f"{tensor}_v2{P}", chips=("TU102",))
-
-    _, activity = port.activities()[-1]
-    assert "tensor_fp16" in activity["ratios"]
-    assert "tensor" not in activity["ratios"]
-    assert len(port.activities()) == 4
-
-
 def test_it_is_alive_at_least_once_a_second(play: Play) -> None:
     _, port = play(seconds=10.0)
 
@@ -175,17 +165,11 @@ def test_what_only_another_driver_can_mend_is_tried_once(play: Play, code: int, 
     assert len(port.activities(1)) == 99
 
 
-@pytest.mark.parametrize(
-    ("field", "state"),
-    [
-        *(("vgpu", "unsupported"), ("confidential", "unsupported"), ("cmp", "unsupported")),
-        *(("wsl", "unsupported"), ("sli", "unsupported"), ("architecture", "unsupported")),
-    ],
-)
-def test_what_a_gpu_lacks_is_asked_before_it_is_tried(play: Play, field: str, state: str) -> None:
+@pytest.mark.parametrize("field", ["vgpu", "confidential", "cmp", "wsl", "sli", "architecture"])
+def test_what_a_gpu_lacks_is_asked_before_it_is_tried(play: Play, field: str) -> None:
     _, port = play(f"lacks 0 {field}")
 
-    assert port.states() == [state]
+    assert port.states() == ["unsupported"]
     assert port.fake.calls("cuptiPmSamplingEnable", "cuptiDeviceGetChipName") == []
 
 
@@ -264,18 +248,20 @@ def test_a_driver_that_is_too_old_is_the_same_for_all(play: Play) -> None:
     assert port.fake.calls()[-1] == "cuptiProfilerInitialize"
 
 
-def test_no_cuda_driver_is_a_missing_library(play: Play) -> None:
-    code, port = play(cuda="libcuda-is-not-here.so.1")
+@pytest.mark.parametrize(
+    ("lines", "cuda", "state"),
+    [
+        ((), "libcuda-is-not-here.so.1", "missing"),
+        (("fail cuInit 999",), None, "unreachable"),
+    ],
+)
+def test_without_a_cuda_driver_no_gpu_is_sampled(
+    play: Play, lines: tuple[str, ...], cuda: str | None, state: str
+) -> None:
+    code, port = play(*lines, cuda=cuda)
 
     assert code == AGAIN
-    assert port.states(None) == ["missing"]
-
-
-def test_a_cuda_driver_that_does_not_answer_is_unreachable(play: Play) -> None:
-    code, port = play("fail cuInit 999")
-
-    assert code == AGAIN
-    assert port.states(None) == ["unreachable"]
+    assert port.states(None) == [state]
 
 
 def test_a_gpu_that_cuda_does_not_list_costs_no_other(play: Play) -> None:

@@ -94,8 +94,9 @@ class PageSource:
         ``cpu_seconds()`` is what the thread has used of a core so far.
         """
         url = options.dcgm_url or USUAL_URL
-        if not urlsplit(url).path:
-            url += USUAL_PATH
+        parts = urlsplit(url)
+        if parts.path in ("", "/"):  # the root of a dcgm-exporter is a page for people
+            url = parts._replace(path=USUAL_PATH).geturl()
         seen = Path(options.procfs) if options.dcgm_url is None else None
         self._target = Target(url, options.dcgm_user, options.dcgm_password, seen)
         self._reach = Reach(url, expected=options.dcgm_url is not None)

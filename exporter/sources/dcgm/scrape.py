@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from exporter.exchange import Deadline, TooMuch, asked, connected, get_lines
 from exporter.sources.proc.tcp import accepted_by
 
-PAGE = "/metrics"
 MOST_BYTES = 4_000_000
 """Of a page, compressed or not. A node with 16 GPUs and a long list of metrics has a tenth."""
 TOTAL_SECONDS = 1.0
@@ -113,13 +112,11 @@ def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: 
 
 def _request(target: Target, host: str, port: int) -> bytes:
     parts = urlsplit(target.url)
-    # The root of a dcgm-exporter is a page for people.
-    path = PAGE if parts.path in ("", "/") else parts.path
     headers = {"Accept": "text/plain", "Accept-Encoding": "gzip"}
     if target.user is not None:
         pair = f"{target.user}:{target.password or ''}".encode()
         headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
-    where = path + (f"?{parts.query}" if parts.query else "")
+    where = parts.path + (f"?{parts.query}" if parts.query else "")
     return get_lines(where, host, port, headers)
 
 

@@ -246,6 +246,8 @@ def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
     assert bench.round(4) == {}
     assert not bench.counters.measures(None)
     assert bench.state == "unreachable"
+    bench.round(20)
+    assert told(bench) == CounterState(up=True, failures_total=1)
     bench.exporter.interval = 1.0
     assert bench.round(3) != {}
     assert bench.state is None
@@ -305,20 +307,6 @@ def test_nothing_stands_of_an_instance_whose_number_another_one_has() -> None:
     assert not bench.counters.measures(1)
     assert bench.round() == {}
     assert bench.round(12).keys() == {1}
-
-
-def test_a_gpu_that_is_measured_better_causes_no_scrape() -> None:
-    """And has no state; when the other source is lost, the page is read."""
-    bench = Bench()
-    bench.better = True
-    bench.exporter.failure = REFUSED
-
-    bench.round(20)
-    assert bench.exporter.scrapes == []
-    assert (bench.state, bench.source.state) == (None, None)
-    bench.better = False
-    bench.exporter.failure = None
-    assert bench.round(5) != {}
 
 
 def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
@@ -392,9 +380,11 @@ def test_a_configured_page_that_was_never_there(caplog: pytest.LogCaptureFixture
     assert max(bench.exporter.scrapes) >= bench.clock.monotonic() - 5.0
 
 
-def test_a_url_without_a_path_is_that_of_the_exporter() -> None:
+@pytest.mark.parametrize("path", ["", "/"])
+def test_a_url_without_a_path_is_that_of_the_exporter(path: str) -> None:
     """Its page is /metrics; user and password are not part of the address."""
-    options = CounterOptions(dcgm_url="http://monitor:9400", dcgm_user="me", dcgm_password="secret")
+    url = f"http://monitor:9400{path}"
+    options = CounterOptions(dcgm_url=url, dcgm_user="me", dcgm_password="secret")
     clock = ManualClock()
     exporter = Exporter(clock, 1.0)
     source = PageSource(options, clock, exporter.get)
@@ -478,16 +468,6 @@ def test_our_own_page_is_refused(
     assert bench.state == state
     reason = "its page was made by a roofline-exporter, not by DCGM"
     assert caplog.messages == [f"{url or USUAL_URL}: no counters of DCGM: {reason}"]
-
-
-def test_values_that_stand_still_are_counted_once() -> None:
-    """When they are no reading any more; the page is there all the while."""
-    bench = Bench()
-    bench.round(10)
-    bench.exporter.interval = 1e9
-    bench.round(30)
-
-    assert told(bench) == CounterState(up=True, failures_total=1)
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

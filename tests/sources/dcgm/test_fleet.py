@@ -10,44 +10,19 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.model.reading import Activity, Reading
+from exporter.model.reading import Activity
 from exporter.sources.dcgm.dcgm_counters import prepare
 from exporter.sources.fleet import session
-from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import DCGM, CounterOptions
-from exporter.sources.nvml.library import Library
 from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
+from tests.sources.dcgm.nodes import FLEET_INTERVAL_SECONDS, FleetNode
 from tests.sources.dcgm.pages import FULL, READINGS, Rows, page
 from tests.sources.dcgm.server import Answer, Server, plain, serving
 from tests.waiting import wait_until
 
-INTERVAL_SECONDS = 0.25
-
-
-class Node:
-    """A fleet that reads whenever it is asked for something."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-
-    def readings(self) -> dict[str, Reading]:
-        """By product, after one more round."""
-        self.fleet.round(INTERVAL_SECONDS)
-        found = (report.reading for report in self.fleet.reports())
-        return {reading.device.name: reading for reading in found if reading is not None}
-
-    def activity(self, name: str) -> Activity | None:
-        reading = self.readings().get(name)
-        return None if reading is None else reading.shares[0].activity
-
-    def state(self, name: str) -> str | None:
-        reading = self.readings().get(name)
-        return None if reading is None else reading.states.get(DCGM)
-
-
-A100, RTX = "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090"
+A100, RTX = 0, 1
+"""The indexes of the GPUs."""
 
 
 @pytest.fixture(name="server")
@@ -59,31 +34,23 @@ def _server() -> Iterator[Server]:
 @pytest.fixture(name="node")
 def _node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _only_gpm: None, server: Server
-) -> Iterator[Node]:
+) -> Iterator[FleetNode]:
     monkeypatch.setattr(session, "COUNTER_SOURCES", COUNTER_SOURCES)
     devices = [
-        {"product": "a100-sxm4-80gb", "name": A100, "utilization": 95},
-        {"product": "rtx-4090", "name": RTX, "utilization": 50},
+        {"product": "a100-sxm4-80gb", "utilization": 95},
+        {"product": "rtx-4090", "utilization": 50},
     ]
     fake = FakeNvml(tmp_path, {"devices": devices})
     fake.activate(monkeypatch)
-    clock = SystemClock()
-    options = CounterOptions(interval_seconds=INTERVAL_SECONDS, dcgm_url=server.url)
-    fleet = Fleet(
-        Library(str(fake.library)),
-        SessionOptions(),
-        clock,
-        600.0,
-        node_counters={DCGM: prepare(options, clock)},
-    )
-    fleet.start()
-    yield Node(fleet)
-    fleet.stop()
+    options = CounterOptions(interval_seconds=FLEET_INTERVAL_SECONDS, dcgm_url=server.url)
+    node = FleetNode(str(fake.library), prepare(options, SystemClock()))
+    yield node
+    node.fleet.stop()
 
 
-def test_a_page_that_goes_away_and_comes_back(node: Node, server: Server) -> None:
+def test_a_page_that_goes_away_and_comes_back(node: FleetNode, server: Server) -> None:
     """Each GPU has what the page has of it, and its state while there is none."""
-    uuid = wait_until(lambda: node.readings().get(A100)).device.uuid
+    uuid = wait_until(lambda: node.reading(A100)).device.uuid
 
     def renewed() -> Answer:
         readings = READINGS | {"energy": time.monotonic() // 1.0}

@@ -167,16 +167,6 @@ def test_values_that_stop_grow_old(measuring: Measuring, engine: Engine) -> None
     assert first > LONGEST_AGE_SECONDS
 
 
-def test_a_source_that_no_gpu_can_use_is_not_up(measuring: Measuring, engine: Engine) -> None:
-    """Although its process is well: it gives no reading."""
-    engine.set(watch_errors={"1:4": -37})
-    bench, gpu = measuring()
-    assert states(bench, gpu) == {"dcgm": "busy"}
-
-    assert bench.supervisor.is_up
-    assert not bench.is_up
-
-
 def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: Engine) -> None:
     """However long ago; and come back."""
     bench, gpu = measuring()
@@ -265,14 +255,22 @@ def test_a_gpu_that_wants_them_no_more_is_watched_no_more(
     assert len(engine.watched) == 2
 
 
-@pytest.mark.parametrize("code", [-21, -25, -29, -33])
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("dcgmConnect_v2", -21),
+        ("dcgmEntitiesGetLatestValues", -21),
+        ("_dcgmInit", -25),
+        ("dcgmWatchFields", -29),
+        ("dcgmProfGetSupportedMetricGroups", -33),
+    ],
+)
 def test_what_is_wrong_with_the_hostengine(
-    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, code: int
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, call: str, code: int
 ) -> None:
     """One state and one line for all GPUs; the next child tries again."""
     caplog.set_level(logging.INFO)
-    call = {-25: "_dcgmInit", -29: "dcgmWatchFields", -33: "dcgmProfGetSupportedMetricGroups"}
-    engine.set(errors={call.get(code, "dcgmConnect_v2"): code})
+    engine.set(errors={call: code})
     bench, gpu = measuring()
 
     assert states(bench, gpu) == {"dcgm": REFUSALS[code].state}
@@ -334,9 +332,10 @@ LOST = {str(number): "status -18" for number in ALL}
         ({"gpus": {}}, None, {"dcgm": "unsupported"}),
         ({"gpus": {"4": gpu_of("GPU-a", [])}}, None, {"dcgm": "unsupported"}),
         ({"values": {"1:4": LOST}}, None, {"dcgm": "unreachable"}),
+        ({"watch_errors": {"1:4": -37}}, None, {"dcgm": "busy"}),
         ({}, 1, {"dcgm_instance_1": "unreachable"}),
     ],
-    ids=["not-listed", "no-fields", "lost", "instance-not-listed"],
+    ids=["not-listed", "no-fields", "lost", "busy", "instance-not-listed"],
 )
 def test_a_gpu_that_cannot_be_read(
     measuring: Measuring,
@@ -345,30 +344,13 @@ def test_a_gpu_that_cannot_be_read(
     share: int | None,
     expected: dict[str, str],
 ) -> None:
-    """Its state says why."""
+    """Its state says why; the source is not up, though its child runs."""
     engine.set(**settings)
     bench, gpu = measuring(shares=(share,))
 
     assert states(bench, gpu) == expected
-
-
-def test_a_connection_that_breaks(
-    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The readings end, and return with the hostengine."""
-    bench, gpu = measuring()
-    activity(bench, gpu)
-
-    engine.set(errors={"dcgmEntitiesGetLatestValues": -21})
-    bench.step_until(lambda: bench.supervisor.pid is None)
-    gpu.read()
-    assert gpu.journal.states == {"dcgm": "unreachable"}
-    engine.set(errors={})
-    bench.clock.advance(1.0)
-    activity(bench, gpu)
-
-    assert gpu.journal.states == {}
-    assert len(warnings(caplog)) == 1
+    assert bench.supervisor.is_up
+    assert not bench.is_up
 
 
 def test_bindings_that_are_not_there(

@@ -12,47 +12,26 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.model.reading import Activity, Reading
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.fleet import session
-from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import DCGM
-from exporter.sources.nvml.library import Library
 from exporter.sources.table import COUNTER_SOURCES
 from tests.fake_nvml import FakeNvml
 from tests.sources.counters.bench import is_alive
 from tests.sources.dcgm.engine import BINDINGS, FULL, Engine, gpu
+from tests.sources.dcgm.nodes import FLEET_INTERVAL_SECONDS, FleetNode
 from tests.waiting import wait_until
 
-INTERVAL_SECONDS = 0.25
 A100, H100 = "a100-sxm4-80gb", "h100-sxm"
 
 
-class Node:
+class Node(FleetNode):
     """A fleet with an A100 and an H100, and the child that asks the hostengine for them."""
 
-    def __init__(self, fleet: Fleet, counters: ChildCounters, engine: Engine) -> None:
-        self.fleet = fleet
+    def __init__(self, library: str, counters: ChildCounters, engine: Engine) -> None:
+        super().__init__(library, counters)
         self.counters = counters
         self.engine = engine
-
-    def reading(self, index: int) -> Reading | None:
-        """After one more round."""
-        self.fleet.round(INTERVAL_SECONDS)
-        readings = (report.reading for report in self.fleet.reports())
-        return next(
-            (each for each in readings if each is not None and each.device.index == index), None
-        )
-
-    def activity(self, index: int, source: str) -> Activity | None:
-        reading = self.reading(index)
-        found = None if reading is None else reading.shares[0].activity
-        return found if found is not None and found.source == source else None
-
-    def state(self, index: int) -> str | None:
-        reading = self.reading(index)
-        return None if reading is None else reading.states.get(DCGM)
 
 
 @pytest.fixture(name="node")
@@ -62,17 +41,14 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _only_gpm: None) -> I
     monkeypatch.setenv("FAKE_DCGM", str(engine.file))
     fake = FakeNvml(tmp_path, {"devices": [{"product": A100}, {"product": H100}]})
     fake.activate(monkeypatch)
-    clock = SystemClock()
     options = {"host": "localhost:5555", "bindings": str(BINDINGS)}
-    counters = ChildCounters(DCGM, options, clock, patience_seconds=INTERVAL_SECONDS)
-    library = Library(str(fake.library))
-    fleet = Fleet(library, SessionOptions(), clock, 600.0, node_counters={DCGM: counters})
-    fleet.start()
-    node = Node(fleet, counters, engine)
+    patience = FLEET_INTERVAL_SECONDS
+    counters = ChildCounters(DCGM, options, SystemClock(), patience_seconds=patience)
+    node = Node(str(fake.library), counters, engine)
     uuids = [wait_until(partial(node.reading, index)).device.uuid for index in (0, 1)]
     engine.set(gpus={"4": gpu(uuids[0]), "5": gpu(uuids[1])}, values={"1:4": FULL, "1:5": FULL})
     yield node
-    fleet.stop()
+    node.fleet.stop()
 
 
 def test_only_the_gpu_that_nothing_better_measures_is_watched(node: Node) -> None:

@@ -46,7 +46,3 @@ def test_no_other_choice_has_a_more_important_field(groups: list[MetricGroup]) -
     ]
     assert chosen in possible
     assert rank(chosen) == max(map(rank, possible))
-
-
-def test_without_groups_there_are_no_fields() -> None:
-    assert one_pass([]) == ()

@@ -57,15 +57,6 @@ def test_a_page_is_text(server: Server) -> None:
     assert "Authorization" not in server.seen[0]
 
 
-@pytest.mark.parametrize("path", ["", "/"])
-def test_an_address_alone_is_enough(path: str, server: Server) -> None:
-    """Its page of metrics is asked for."""
-    server.answer = plain(PAGE)
-
-    assert fetch(Target(server.url.removesuffix("/metrics") + path)) == PAGE
-    assert server.seen[0]["path"] == "/metrics"
-
-
 def test_user_and_password_go_along(server: Server) -> None:
     """As basic authentication has them, and never into a log."""
     server.answer = plain(PAGE)

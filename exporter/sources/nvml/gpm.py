@@ -140,8 +140,7 @@ class GpmWindow:
                 raise_if_gone(code)
                 if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
                     never[number] = code
-        if values.keys() - self._worked:
-            self._worked |= values.keys()
+        self._worked |= values.keys()
         if never:
             self._leave_out(never, monotonic_seconds)
         return values
@@ -222,10 +221,6 @@ class GpmWindow:
                 pynvml.nvmlGpmSampleFree(sample)
 
 
-def _group(share: int | None) -> str:
-    return share_group(GPM, share)
-
-
 class GpmSource:
     """Reads the activity of every share of one GPU, if the GPU has the counters."""
 
@@ -258,7 +253,7 @@ class GpmSource:
                     self._journal.progress()
                     self._windows[share] = GpmWindow(self._handle, share)
         except Exception as error:  # pynvml raises more than NVMLError
-            worked = any(_group(share) in self._journal.worked for share in self._shares)
+            worked = any(share_group(GPM, share) in self._journal.worked for share in self._shares)
             if not self._gives_up(GPM, error, worked=worked):
                 self._open_at = self._journal.now
 
@@ -281,7 +276,7 @@ class GpmSource:
             monotonic_seconds = self._wait(early)
         activities = {}
         for share, window in tuple(self._windows.items()):
-            group = _group(share)
+            group = share_group(GPM, share)
             try:
                 activity = window.read(monotonic_seconds)
             except Exception as error:  # one share must not cost the others theirs

@@ -55,34 +55,18 @@ class EccReader:
             return Probe(journal, "ecc", calls, COUNT)
 
         self._totals = DriverTotals(lambda: journal.now)
-
         self._dram = {
-            (counter, severity): count(
-                _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_DRAM)
-            )
-            for counter in COUNTERS
-            for severity in SEVERITIES
+            key: count(_location(handle, *key, pynvml.NVML_MEMORY_LOCATION_DRAM))
+            for key in SRAM_STATUS
         }
-        self._sram_status: Probe[Any] = Probe(
-            journal, "sram_status", (lambda: _sram_status(handle),)
-        )
+        self.status: Probe[Any] = Probe(journal, "sram_status", (lambda: _sram_status(handle),))
+        """The driver's report on on-chip memory."""
         self._sram = {
-            (counter, severity): count(
-                _location(handle, counter, severity, pynvml.NVML_MEMORY_LOCATION_SRAM),
-                _SramParts(handle, counter, severity),
+            key: count(
+                _location(handle, *key, pynvml.NVML_MEMORY_LOCATION_SRAM), _SramParts(handle, *key)
             )
-            for counter in COUNTERS
-            for severity in SEVERITIES
+            for key in SRAM_STATUS
         }
-
-    def read_status(self) -> Any:
-        """Return the driver's report on on-chip memory; None if it is not known.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
-        return self._sram_status()
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
         """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report.
@@ -111,7 +95,7 @@ class EccReader:
         if status is not None:
             return sum(int(getattr(status, name)) for name in SRAM_STATUS[key])
         # While the newer call may answer again, its count must not be replaced by the older one's.
-        return None if self._sram_status.possible else self._sram[key]()
+        return None if self.status.possible else self._sram[key]()
 
 
 class _SramParts:
@@ -215,7 +199,7 @@ class HealthReader:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the library must be initialised again.
         """
-        sram = self._ecc.read_status()
+        sram = self._ecc.status()
         rows = self._rows()
         banks = self._banks()
         # From Ampere on rows are remapped, and no pages are retired.

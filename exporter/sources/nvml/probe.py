@@ -130,19 +130,6 @@ class Probe(Generic[T]):
     state of the group is `implausible` until there is a possible value.
     """
 
-    __slots__ = (
-        "_at",
-        "_calls",
-        "_check",
-        "_failing",
-        "_group",
-        "_journal",
-        "_refused",
-        "_retry_at",
-        "_unsupported",
-        "_worked",
-    )
-
     def __init__(
         self,
         journal: Journal,
@@ -191,8 +178,7 @@ class Probe(Generic[T]):
                 self._failing = True
                 self._journal.implausible(self._group, self, worked=bool(self._worked))
                 return None
-            if self._at not in self._worked:
-                self._worked.add(self._at)
+            self._worked.add(self._at)
             if self._failing:
                 self._failing = False
                 self._journal.answered(self._group, self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from ctypes import byref, c_uint, c_ulonglong
 from typing import Any
 
@@ -18,7 +18,7 @@ from exporter.sources.reading_state import Journal
 GROUP = "process_utilization"
 ENTRIES = 128
 """Room at first: the driver remembers about a hundred samples."""
-ATTEMPTS = 4
+ATTEMPTS = 5
 """How often a list that outgrew its array is read again, each time into one twice as large."""
 AHEAD_MICROSECONDS = 60_000_000
 """A stamp that is later than the host's clock by more is none."""
@@ -26,6 +26,38 @@ AHEAD_MICROSECONDS = 60_000_000
 _VALUES = "values"
 Entry = tuple[int, int, int]
 """The process, the driver's stamp in microseconds, and its percentage of the SM time."""
+
+
+class GrowingArray:
+    """An array of structs that the driver fills, and that grows with the driver's list.
+
+    pynvml's own calls read the length first, and fail if the list has grown before the next call.
+    """
+
+    def __init__(self, struct: Any, entries: int) -> None:
+        """Make room for so many structs at first."""
+        self._struct = struct
+        self._array = (struct * entries)()
+
+    def read(self, fill: Callable[[Any, c_uint], int]) -> list[Any]:
+        """Return the entries, which are valid until the next read.
+
+        `fill(array, count)` calls the driver and returns its code; `count` is the room before the
+        call and the length of the list after it.
+
+        Raises:
+            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
+        """
+        code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        for _ in range(ATTEMPTS):
+            count = c_uint(len(self._array))
+            code = fill(self._array, count)
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            self._array = (self._struct * (2 * max(count.value, len(self._array))))()
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        return list(self._array[: min(count.value, len(self._array))])
 
 
 class ProcessUtilization:
@@ -38,10 +70,18 @@ class ProcessUtilization:
     def __init__(self, handle: Any, journal: Journal) -> None:
         self._handle = handle
         self._journal = journal
-        self._room = ENTRIES
         self._seen = 0
         """The newest stamp that was read, in microseconds; 0: none yet."""
-        self._probe: Probe[list[Entry]] = Probe(journal, GROUP, (self._newest, self._older))
+        self._newest = GrowingArray(pynvml.c_nvmlProcessUtilizationInfo_v1_t, ENTRIES)
+        self._older = GrowingArray(pynvml.c_nvmlProcessUtilizationSample_t, ENTRIES)
+        self._probe: Probe[list[Entry]] = Probe(
+            journal,
+            GROUP,
+            (
+                lambda: _entries(self._newest, self._fill_newest),
+                lambda: _entries(self._older, self._fill_older),
+            ),
+        )
 
     def read(self, pids: Collection[int], *, complete: bool) -> dict[int, float]:
         """Return the ratio by PID of those of these processes for which it is known.
@@ -83,52 +123,33 @@ class ProcessUtilization:
         else:
             self._journal.answered(GROUP, _VALUES)
 
-    # pynvml's own calls ask for the size first, raise NVMLError(0) where that succeeds, and fail
-    # if the list has grown before their second call.
-
-    def _newest(self) -> list[Entry]:
-        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessesUtilizationInfo")
+    def _fill_newest(self, array: Any, count: c_uint) -> int:
         info = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()
-        for _ in range(ATTEMPTS):
-            array = (pynvml.c_nvmlProcessUtilizationInfo_v1_t * self._room)()
-            info.version = pynvml.ProcessesUtilizationInfo_v1
-            info.processSamplesCount = self._room
-            info.lastSeenTimeStamp = self._seen
-            info.procUtilArray = array
-            code = call(self._handle, byref(info))
-            if not self._too_small(code, info.processSamplesCount):
-                break
-        return _entries(code, array, info.processSamplesCount)
+        info.version = pynvml.ProcessesUtilizationInfo_v1
+        info.processSamplesCount = count.value
+        info.lastSeenTimeStamp = self._seen
+        info.procUtilArray = array
+        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessesUtilizationInfo")
+        code: int = call(self._handle, byref(info))
+        count.value = info.processSamplesCount
+        return code
 
-    def _older(self) -> list[Entry]:
+    def _fill_older(self, array: Any, count: c_uint) -> int:
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
-        for _ in range(ATTEMPTS):
-            array = (pynvml.c_nvmlProcessUtilizationSample_t * self._room)()
-            count = c_uint(self._room)
-            code = call(self._handle, array, byref(count), c_ulonglong(self._seen))
-            if not self._too_small(code, count.value):
-                break
-        return _entries(code, array, count.value)
-
-    def _too_small(self, code: int, count: int) -> bool:
-        """Return whether the array was too small; if so, double the next one."""
-        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-            return False
-        self._room = 2 * max(count, self._room)
-        return True
+        code: int = call(self._handle, array, byref(count), c_ulonglong(self._seen))
+        return code
 
 
-def _entries(code: int, array: Any, count: int) -> list[Entry]:
-    """Return what the driver wrote.
+def _entries(array: GrowingArray, fill: Callable[[Any, c_uint], int]) -> list[Entry]:
+    """Return what the driver has of each process; nothing if no process had any.
 
     Raises:
         pynvml.NVMLError: it refused.
     """
-    if code == pynvml.NVML_ERROR_NOT_FOUND:  # nobody had any
+    try:
+        return [(each.pid, each.timeStamp, each.smUtil) for each in array.read(fill)]
+    except pynvml.NVMLError_NotFound:
         return []
-    if code != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(code)
-    return [(each.pid, each.timeStamp, each.smUtil) for each in array[: min(count, len(array))]]
 
 
 def _now() -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ctypes import byref, c_uint
 from itertools import islice
 from typing import Any
@@ -11,16 +11,14 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Process
-from exporter.model.workload import Membership
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
-from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
+from exporter.sources.nvml.process_utilization import GROUP, GrowingArray, ProcessUtilization
 from exporter.sources.proc.cgroup import memberships
 from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
 from exporter.sources.reading_state import Journal
 
-NO_INSTANCE = 0xFFFFFFFF
 LISTS: Mapping[str, str] = {
     "compute": "nvmlDeviceGetComputeRunningProcesses",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
@@ -30,12 +28,11 @@ COMPUTING = ("compute", "mps")
 MPS_SERVER = "nvidia-cuda-mps"
 """How the name of its command begins, of which the kernel keeps 15 bytes."""
 VERSIONS = ("_v3", "_v2")
-SPARE_ENTRIES = 8
+ENTRIES = 8
+"""Room at first."""
 MOST_LOOKED_UP = 1024
 """Of a GPU, the largest: to read many more in /proc would take as long as a call that hangs."""
 UNKNOWN = Identity()
-ATTEMPTS = 5
-"""How often a list that outgrew its array is read again, each time into one twice as large."""
 
 
 class ProcessLists:
@@ -66,7 +63,7 @@ class ProcessLists:
             kind: Probe(
                 journal,
                 f"{kind}_processes",
-                [ProcessList(f"{call}{version}", handle).read for version in versions],
+                [_list_call(f"{call}{version}", handle) for version in versions],
             )
             for kind, call in LISTS.items()
         }
@@ -94,18 +91,21 @@ class ProcessLists:
         utilization = self._read_utilization(listed, who, gpu_instances)
         for kind, entries in listed.items():
             for entry in entries or ():
-                share = None if gpu_instances is None else _instance(entry.gpuInstanceId)
+                share = None if gpu_instances is None else entry.gpuInstanceId
                 if share in found:
                     pid = entry.pid
-                    engine = engines.get(pid) if kind in COMPUTING else None
+                    identity = who.get(pid, UNKNOWN)
                     found[share].append(
-                        _process(
-                            kind,
-                            entry,
-                            who.get(pid, UNKNOWN),
-                            whose.get(pid),
-                            utilization.get(pid),
-                            engine,
+                        Process(
+                            pid=pid,
+                            kind=kind,
+                            used_bytes=plausible.USED_BYTES(entry.usedGpuMemory),
+                            command=identity.command,
+                            owner=identity.owner,
+                            work_class=identity.work_class,
+                            membership=whose.get(pid),
+                            sm_utilization_ratio=utilization.get(pid),
+                            transformer_engine=engines.get(pid) if kind in COMPUTING else None,
                         )
                     )
         return {share: tuple(processes) for share, processes in found.items()}
@@ -134,56 +134,15 @@ def _largest(entries: Iterable[Any]) -> set[int]:
     return set(islice(dict.fromkeys(entry.pid for entry in by_size), MOST_LOOKED_UP))
 
 
-def _process(
-    kind: str,
-    entry: Any,
-    identity: Identity,
-    member: Membership | None,
-    sm_utilization_ratio: float | None,
-    engine: bool | None,
-) -> Process:
-    return Process(
-        pid=entry.pid,
-        kind=kind,
-        used_bytes=plausible.USED_BYTES(entry.usedGpuMemory),
-        command=identity.command,
-        owner=identity.owner,
-        work_class=identity.work_class,
-        membership=member,
-        sm_utilization_ratio=sm_utilization_ratio,
-        transformer_engine=engine,
-    )
+def _list_call(function: str, handle: Any) -> Callable[[], list[Any]]:
+    """Return what reads one of the driver's lists."""
+    array = GrowingArray(pynvml.c_nvmlProcessInfo_v2_t, ENTRIES)
 
+    def fill(entries: Any, count: c_uint) -> int:
+        code: int = pynvml._nvmlGetFunctionPointer(function)(handle, byref(count), entries)
+        return code
 
-class ProcessList:
-    """One of the driver's lists, read into an array that grows with it.
-
-    pynvml reads the length first, and fails if the list has grown before its next call.
-    """
-
-    def __init__(self, function: str, handle: Any) -> None:
-        self._function = function
-        self._handle = handle
-        self._array = (pynvml.c_nvmlProcessInfo_v2_t * SPARE_ENTRIES)()
-
-    def read(self) -> list[Any]:
-        """Return the entries, which are valid until the next read.
-
-        Raises:
-            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
-        """
-        call = pynvml._nvmlGetFunctionPointer(self._function)
-        code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
-        for _ in range(ATTEMPTS):
-            count = c_uint(len(self._array))
-            code = call(self._handle, byref(count), self._array)
-            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                break
-            room = 2 * max(count.value, len(self._array)) + SPARE_ENTRIES
-            self._array = (pynvml.c_nvmlProcessInfo_v2_t * room)()
-        if code != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(code)
-        return list(self._array[: min(count.value, len(self._array))])
+    return lambda: array.read(fill)
 
 
 def _has_wide_entries() -> bool:
@@ -203,7 +162,3 @@ def _exported(symbol: str) -> bool:
     except pynvml.NVMLError:
         return False
     return True
-
-
-def _instance(number: int) -> int | None:
-    return None if number == NO_INSTANCE else number

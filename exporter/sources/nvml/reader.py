@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.model.reading import Board, Device, Memory, Process, Vitals, share_group
+from exporter.model.reading import Board, Memory, Process, Vitals, share_group
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
@@ -166,7 +166,7 @@ class NvmlSource:
         self._mig = self._layout.slots
         self._totals = DriverTotals(lambda: journal.now)
         self._facts = self._probe(IDENTITY, self._static_fields.read)
-        self.device = self._identify()
+        self.device = self._identity.read(self._facts() or {}, self._mig)
         self._links = self.device.nvlink_count or 0
         self._board = Board()
         self._slow_clocks: dict[str, float] = {}
@@ -229,10 +229,6 @@ class NvmlSource:
             for engine, call in MEDIA_ENGINES.items()
         }
 
-    def _identify(self) -> Device:
-        fields = self._facts() or {}
-        return self._identity.read(fields, self._mig)
-
     @property
     def gpu_instances(self) -> tuple[int | None, ...]:
         """The shares to read: the GPU instances while MIG is on, else the whole GPU (None)."""
@@ -246,7 +242,7 @@ class NvmlSource:
         Raises:
             DeviceChanged: another GPU answers, or the number of NVLinks has become known.
         """
-        device = self._identify()
+        device = self._identity.read(self._facts() or {}, self._mig)
         if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
             raise DeviceChanged
         self.device = device

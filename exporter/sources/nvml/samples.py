@@ -120,7 +120,8 @@ class Silences:
     def __init__(self) -> None:
         self._idle_ones = 0
         self._refuted = False
-        self._late = False
+        self.late = False
+        """Whether samples of a gap have arrived after it."""
         self._last_poll: float | None = None
         """The last poll in the present gap; None without one."""
         self._rested = False
@@ -143,11 +144,6 @@ class Silences:
     def idle_now(self) -> bool:
         """Whether a gap means idle, and the last poll read zero."""
         return self.understood and not self._last_poll
-
-    @property
-    def late(self) -> bool:
-        """Whether samples of a gap have arrived after it."""
-        return self._late
 
     def unclear(self, monotonic_seconds: float) -> bool:
         """Return whether there were gaps lately whose meaning is not known yet."""
@@ -174,6 +170,6 @@ class Silences:
             if self._rested and not worked:
                 self._idle_ones += 1
         elif self._last_poll is not None:
-            self._late = True
+            self.late = True
         self._rested = False
         self._last_poll = self._busy_age = None

@@ -188,7 +188,7 @@ def test_list_that_outgrows_every_attempt_is_a_failure(
 ) -> None:
     """It is not asked for without end."""
     rig = open_gpu(processes=listed(20))
-    monkeypatch.setattr("exporter.sources.nvml.processes.ATTEMPTS", 2)
+    monkeypatch.setattr("exporter.sources.nvml.process_utilization.ATTEMPTS", 2)
     asked = grow_with_each_call(rig, monkeypatch, 100)
 
     assert read(rig, tmp_path) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import byref, c_char, c_int32
 from typing import Any
 
@@ -72,7 +72,6 @@ class FieldBatch:
         self._handle = handle
         self._journal = journal
         self._group = group
-        self._failing = False
         self._all = tuple(fields)
         self._worked: set[Field] = set()
         self._denied: set[Field] = set()
@@ -80,7 +79,6 @@ class FieldBatch:
         """The member of the group that is absent while the driver denies a field."""
         self._doubt = (self, "implausible")
         """The member of the group that is absent while a field has an impossible value."""
-        self._doubting = False
         self._retry_at = math.inf
         self._fields: tuple[Field, ...] = ()
         self._set(fields)
@@ -143,21 +141,14 @@ class FieldBatch:
                 failed = field, code
             elif outcome is not Outcome.NOT_NOW:
                 never[field] = code
-        self._note(failed)
-        if doubted is not None or self._doubting:
-            self._note_doubt(doubted)
-        if values.keys() - self._worked:
-            self._note_first(values.keys())
-        if never:
-            self._leave_out(never)
-        return values
-
-    def _note_first(self, fields: Set[Field]) -> None:
-        """Note the fields that answered for the first time."""
-        self._worked |= fields
+        self._note(failed, doubted)
+        self._worked |= values.keys()
         if self._denied and self._denied <= self._worked:
             self._denied.clear()
             self._journal.answered(self._group, self._denial)
+        if never:
+            self._leave_out(never)
+        return values
 
     def _leave_out(self, never: Mapping[Field, int]) -> None:
         """Take these fields out of the batch; `never` has the code with which each was refused."""
@@ -169,21 +160,15 @@ class FieldBatch:
         wait = min(retry_seconds(code, worked=False) for code in never.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)
 
-    def _note_doubt(self, doubted: Field | None) -> None:
-        """Note a field that has an impossible value, or that no field has one any more (None)."""
-        self._doubting = doubted is not None
+    def _note(self, failed: tuple[Field, int] | None, doubted: Field | None) -> None:
+        """Note a field that failed, with its code, and one that has an impossible value."""
+        if failed is None:
+            self._journal.answered(self._group, self)
+        else:
+            (field_id, _), code = failed
+            message = f"field {field_id}: {pynvml.NVMLError(code)}"
+            self._journal.failed(NVML, self._group, message, self)
         if doubted is None:
             self._journal.answered(self._group, self._doubt)
         else:
             self._journal.implausible(self._group, self._doubt, worked=doubted in self._worked)
-
-    def _note(self, failed: tuple[Field, int] | None) -> None:
-        """Count a read in which a field failed, or note that none did (None)."""
-        if failed is not None:
-            self._failing = True
-            (field_id, _), code = failed
-            message = f"field {field_id}: {pynvml.NVMLError(code)}"
-            self._journal.failed(NVML, self._group, message, self)
-        elif self._failing:
-            self._failing = False
-            self._journal.answered(self._group, self)

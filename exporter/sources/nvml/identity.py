@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU this is: its model, limits and modes, which hardly change, and its MIG layout."""
+"""Which GPU this is: its model, limits and modes, which hardly change."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from ctypes import c_void_p, cast, create_string_buffer
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from ctypes import create_string_buffer
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
@@ -17,17 +15,8 @@ from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import PossibleRange
-from exporter.sources.nvml.probe import (
-    Outcome,
-    Probe,
-    code_of,
-    outcome_of,
-    probe_of,
-    raise_if_gone,
-)
+from exporter.sources.nvml.probe import Probe, code_of, probe_of, raise_if_gone
 from exporter.sources.reading_state import IDENTITY, Journal
-
-T = TypeVar("T")
 
 ARCHITECTURES: Mapping[int, str] = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
@@ -71,8 +60,6 @@ NVLINK_SPEED_MB_S: Field = (90, 0)
 C2C_COUNT: Field = (170, 0)
 C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
 STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
-DEAD_CODES = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND})
-"""Some of the codes that a removed MIG device answers."""
 LONGEST_TEXT = 256
 GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
 
@@ -102,14 +89,6 @@ def _on_off(value: int) -> str:
     return "on" if value else "off"
 
 
-@dataclass(frozen=True, slots=True)
-class MigSlot:
-    """One MIG device, with the handle through which its memory is read."""
-
-    instance: Instance
-    handle: Any
-
-
 class IdentityReader:
     """Reads one GPU's static facts through `handle`."""
 
@@ -128,8 +107,10 @@ class IdentityReader:
             self._probes[fact] = probe_of(self._journal, self._handle, IDENTITY, call, check=check)
         return self._probes[fact]()
 
-    def read(self, fields: Mapping[Field, float], mig: tuple[MigSlot, ...] | None) -> Device:
-        """Return the device; `fields` are its static field values, `mig` its layout or None.
+    def read(self, fields: Mapping[Field, float], instances: tuple[Instance, ...] | None) -> Device:
+        """Return the device; `fields` are its static field values.
+
+        `instances` are its MIG devices; None while MIG is off.
 
         Raises:
             DeviceGone: it is lost.
@@ -199,9 +180,9 @@ class IdentityReader:
             ),
             coherent_memory=bool(c2c_links) or GRACE_MODULE.search(name) is not None,
             virtualized=virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
-            modes=self._modes(virtualization, mig),
-            mig=mig is not None,
-            instances=tuple(slot.instance for slot in mig or ()),
+            modes=self._modes(virtualization, mig=instances is not None),
+            mig=instances is not None,
+            instances=instances or (),
         )
 
     def _uuid(self) -> str:
@@ -222,7 +203,7 @@ class IdentityReader:
                 values[name] = value
         return values
 
-    def _modes(self, virtualization: int | None, mig: tuple[MigSlot, ...] | None) -> dict[str, str]:
+    def _modes(self, virtualization: int | None, *, mig: bool) -> dict[str, str]:
         ask = self._ask
         persistence = ask("persistence", "nvmlDeviceGetPersistenceMode")
         compute = ask("compute", "nvmlDeviceGetComputeMode")
@@ -232,7 +213,7 @@ class IdentityReader:
             "persistence": None if persistence is None else _on_off(persistence),
             "compute": COMPUTE_MODES.get(compute),
             "ecc": None if ecc is None else _on_off(ecc[0]),
-            "mig": "off" if mig is None else "on",
+            "mig": _on_off(mig),
             "virtualization": VIRTUALIZATION.get(virtualization) if virtualization else "none",
             "confidential": None if confidential is None else _on_off(confidential.ccFeature),
         }
@@ -251,112 +232,3 @@ def minimal_device(handle: Any, index: int) -> Device:
     except pynvml.NVMLError:
         name = "unknown"
     return Device(index=index, uuid=uuid, name=name)
-
-
-def _nothing() -> None:
-    pass
-
-
-def mig_layout(
-    handle: Any, on_refusal: Callable[[], None] = _nothing
-) -> tuple[MigSlot, ...] | None:
-    """Return the MIG devices of a GPU in the driver's order; None while MIG is off.
-
-    One that vanishes meanwhile is left out, as is what this user may not see, for which
-    `on_refusal` is called.
-
-    Raises:
-        pynvml.NVMLError: the driver cannot report it at present.
-    """
-    try:
-        if not _mig_is_on(handle):
-            return None
-    except pynvml.NVMLError as error:
-        outcome = outcome_of(code_of(error))
-        if outcome is Outcome.NO_PERMISSION:
-            on_refusal()
-        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
-            return None
-        raise
-    return tuple(_each_mig_device(handle, _slot, on_refusal))
-
-
-MigGlance = tuple[tuple[int | None, str], ...] | None
-"""Where the driver keeps each MIG device, and its UUID; None while MIG is off."""
-
-
-def mig_glance(handle: Any) -> MigGlance:
-    """Return a quick summary of the MIG layout, from a few calls.
-
-    Raises:
-        pynvml.NVMLError: the driver cannot report it at present, or the GPU has no MIG.
-    """
-    if not _mig_is_on(handle):
-        return None
-    return tuple(
-        _each_mig_device(handle, lambda mig: (_address(mig), text("nvmlDeviceGetUUID", mig)))
-    )
-
-
-def as_glance(slots: tuple[MigSlot, ...] | None) -> MigGlance:
-    """Return the summary of this layout, to compare with `mig_glance`."""
-    if slots is None:
-        return None
-    return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)
-
-
-def _mig_is_on(handle: Any) -> bool:
-    return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def _each_mig_device(
-    handle: Any, ask: Callable[[Any], T], on_refusal: Callable[[], None] = _nothing
-) -> Iterator[T]:
-    """Yield what `ask` says of each MIG device that is there and may be seen."""
-    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        try:
-            mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-        except pynvml.NVMLError as error:
-            code = code_of(error)
-            outcome = outcome_of(code)
-            if outcome is Outcome.NO_PERMISSION:
-                on_refusal()  # an instance of another container
-            elif code != pynvml.NVML_ERROR_NOT_FOUND and outcome is not Outcome.NEVER:
-                raise
-            continue  # a number that is not in use
-        try:
-            found = ask(mig)
-        except pynvml.NVMLError as error:
-            if not is_dead(code_of(error)):
-                raise
-            continue
-        yield found
-
-
-def is_dead(code: int | None) -> bool:
-    """Return whether this answer to a call on a MIG device means that the device is gone.
-
-    Its handle dies with it; what the driver then answers says nothing of the board.
-    """
-    return code in DEAD_CODES or outcome_of(code) in (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
-
-
-def _address(mig: Any) -> int | None:
-    return cast(mig, c_void_p).value
-
-
-def _slot(mig: Any) -> MigSlot:
-    name = text("nvmlDeviceGetName", mig)
-    sm_count = memory_mb = 0
-    with contextlib.suppress(pynvml.NVMLError):  # the layout is of use without the sizes
-        attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
-        sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
-    instance = Instance(
-        gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
-        compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
-        profile=name.partition(" MIG ")[2] or name,
-        mig_uuid=text("nvmlDeviceGetUUID", mig),
-        sm_count=sm_count or None,
-        memory_bytes=memory_mb * 2**20 or None,
-    )
-    return MigSlot(instance, mig)

@@ -1,20 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notice changes of a GPU's MIG layout since it was opened."""
+"""A GPU's MIG layout, and whether it has changed since the GPU was opened."""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from ctypes import c_void_p, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
-from exporter.sources.nvml.identity import MigSlot, as_glance, mig_glance, mig_layout
+from exporter.model.reading import Instance
+from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
 from exporter.sources.reading_state import Journal
+
+T = TypeVar("T")
 
 MIG = "mig"
 """The group of the layout, and the state of readings that do not exist while MIG is on."""
 HIDDEN = "hidden"
 """The member of the group that is absent while there are instances that this user may not see."""
+DEAD_CODES = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_FOUND})
+"""Some of the codes that a removed MIG device answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigSlot:
+    """One MIG device, with the handle through which its memory is read."""
+
+    instance: Instance
+    handle: Any
+
+
+class MigDevices(NamedTuple):
+    """What the driver lists of the MIG devices of a GPU."""
+
+    slots: tuple[MigSlot, ...] | None
+    """In the driver's order; None while MIG is off."""
+    hidden: bool = False
+    """Whether there are some that this user may not see."""
 
 
 class MigLayout:
@@ -29,22 +55,22 @@ class MigLayout:
         """
         self._handle = handle
         self._journal = journal
-        self._hidden = 0
-        self._probe = Probe(journal, MIG, (lambda: (mig_layout(handle, self._count_hidden),),))
+        self._probe = Probe(journal, MIG, (lambda: mig_devices(handle),))
         self._possible = True
         """Whether this GPU model has MIG."""
         found = self._read()
-        self.slots = self._unread() if found is None else found[0]
+        self.slots = self._unread() if found is None else found.slots
         """In the driver's order; None while MIG is off."""
         self._glance = as_glance(self.slots)
 
-    def _count_hidden(self) -> None:
-        self._hidden += 1
+    @property
+    def instances(self) -> tuple[Instance, ...] | None:
+        """The MIG devices in the driver's order; None while MIG is off."""
+        return _instances(self.slots)
 
-    def _read(self) -> tuple[tuple[MigSlot, ...] | None] | None:
-        self._hidden = 0
+    def _read(self) -> MigDevices | None:
         found = self._probe()
-        if self._hidden:
+        if found is not None and found.hidden:
             self._journal.absent(MIG, "no_permission", HIDDEN)
         elif found is not None:
             self._journal.answered(MIG, HIDDEN)
@@ -53,11 +79,10 @@ class MigLayout:
     def _unread(self) -> tuple[MigSlot, ...] | None:
         """Return an empty layout while MIG is on: the GPU is not read as a whole then."""
         try:
-            on = pynvml.nvmlDeviceGetMigMode(self._handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+            return () if _mig_is_on(self._handle) else None
         except pynvml.NVMLError as error:
             raise_if_gone(code_of(error))
             return None
-        return () if on else None
 
     def has_changed(self) -> bool:
         """Read the layout again; return whether it has changed for certain.
@@ -69,7 +94,7 @@ class MigLayout:
         self._possible = True
         found = self._read()
         return found is not None and (
-            as_glance(found[0]) != self._glance or _instances(found[0]) != _instances(self.slots)
+            as_glance(found.slots) != self._glance or _instances(found.slots) != self.instances
         )
 
     def seems_changed(self) -> bool:
@@ -91,5 +116,101 @@ class MigLayout:
             return False
 
 
-def _instances(slots: tuple[MigSlot, ...] | None) -> list[Any] | None:
-    return None if slots is None else [slot.instance for slot in slots]
+def _instances(slots: tuple[MigSlot, ...] | None) -> tuple[Instance, ...] | None:
+    return None if slots is None else tuple(slot.instance for slot in slots)
+
+
+def mig_devices(handle: Any) -> MigDevices:
+    """Return the MIG devices of a GPU; one that vanishes meanwhile is left out.
+
+    Raises:
+        pynvml.NVMLError: the driver cannot report them at present.
+    """
+    try:
+        if not _mig_is_on(handle):
+            return MigDevices(None)
+    except pynvml.NVMLError as error:
+        outcome = outcome_of(code_of(error))
+        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
+            return MigDevices(None, outcome is Outcome.NO_PERMISSION)
+        raise
+    found = list(_each_mig_device(handle, _slot))
+    return MigDevices(tuple(slot for slot in found if slot is not None), None in found)
+
+
+MigGlance = tuple[tuple[int | None, str], ...] | None
+"""Where the driver keeps each MIG device, and its UUID; None while MIG is off."""
+
+
+def mig_glance(handle: Any) -> MigGlance:
+    """Return a quick summary of the MIG layout, from a few calls.
+
+    Raises:
+        pynvml.NVMLError: the driver cannot report it at present, or the GPU has no MIG.
+    """
+    if not _mig_is_on(handle):
+        return None
+    found = _each_mig_device(handle, lambda mig: (_address(mig), text("nvmlDeviceGetUUID", mig)))
+    return tuple(each for each in found if each is not None)
+
+
+def as_glance(slots: tuple[MigSlot, ...] | None) -> MigGlance:
+    """Return the summary of this layout, to compare with `mig_glance`."""
+    if slots is None:
+        return None
+    return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)
+
+
+def _mig_is_on(handle: Any) -> bool:
+    return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _each_mig_device(handle: Any, ask: Callable[[Any], T]) -> Iterator[T | None]:
+    """Yield what `ask` says of each MIG device that is there; None for one of another container."""
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except pynvml.NVMLError as error:
+            code = code_of(error)
+            outcome = outcome_of(code)
+            if outcome is Outcome.NO_PERMISSION:
+                yield None
+            elif code != pynvml.NVML_ERROR_NOT_FOUND and outcome is not Outcome.NEVER:
+                raise
+            continue  # a number that is not in use
+        try:
+            found = ask(mig)
+        except pynvml.NVMLError as error:
+            if not is_dead(code_of(error)):
+                raise
+            continue
+        yield found
+
+
+def is_dead(code: int | None) -> bool:
+    """Return whether this answer to a call on a MIG device means that the device is gone.
+
+    Its handle dies with it; what the driver then answers says nothing of the board.
+    """
+    return code in DEAD_CODES or outcome_of(code) in (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
+
+
+def _address(mig: Any) -> int | None:
+    return cast(mig, c_void_p).value
+
+
+def _slot(mig: Any) -> MigSlot:
+    name = text("nvmlDeviceGetName", mig)
+    sm_count = memory_mb = 0
+    with contextlib.suppress(pynvml.NVMLError):  # the layout is of use without the sizes
+        attributes = pynvml.nvmlDeviceGetAttributes_v2(mig)
+        sm_count, memory_mb = attributes.multiprocessorCount, attributes.memorySizeMB
+    instance = Instance(
+        gpu_instance=pynvml.nvmlDeviceGetGpuInstanceId(mig),
+        compute_instance=pynvml.nvmlDeviceGetComputeInstanceId(mig),
+        profile=name.partition(" MIG ")[2] or name,
+        mig_uuid=text("nvmlDeviceGetUUID", mig),
+        sm_count=sm_count or None,
+        memory_bytes=memory_mb * 2**20 or None,
+    )
+    return MigSlot(instance, mig)

@@ -15,8 +15,8 @@ from exporter.model.reading import Board, Memory, Process, Vitals, share_group
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, IdentityReader, is_dead
-from exporter.sources.nvml.layout import MIG, MigLayout
+from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, IdentityReader
+from exporter.sources.nvml.layout import MIG, MigLayout, is_dead
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, code_of, probe_of
 from exporter.sources.nvml.processes import ProcessLists
@@ -166,7 +166,7 @@ class NvmlSource:
         self._mig = self._layout.slots
         self._totals = DriverTotals(lambda: journal.now)
         self._facts = self._probe(IDENTITY, self._static_fields.read)
-        self.device = self._identity.read(self._facts() or {}, self._mig)
+        self.device = self._identity.read(self._facts() or {}, self._layout.instances)
         self._links = self.device.nvlink_count or 0
         self._board = Board()
         self._slow_clocks: dict[str, float] = {}
@@ -242,7 +242,7 @@ class NvmlSource:
         Raises:
             DeviceChanged: another GPU answers, or the number of NVLinks has become known.
         """
-        device = self._identity.read(self._facts() or {}, self._mig)
+        device = self._identity.read(self._facts() or {}, self._layout.instances)
         if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
             raise DeviceChanged
         self.device = device

@@ -90,18 +90,6 @@ class UtilizationReader:
         if monotonic_seconds >= self._clocks_due and self._compute.meter.sampled:
             self._take_clocks(monotonic_seconds)
         self._answered |= bool(self._compute.samples or self._memory.samples)
-        self.poll(monotonic_seconds)
-
-    def _take_clocks(self, monotonic_seconds: float) -> None:
-        self._clocks_due = monotonic_seconds + BUFFER_SECONDS
-        self._clocks.extend(
-            (stamp, megahertz)
-            for stamp, megahertz in self._clock_samples() or ()
-            if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
-        )
-
-    def poll(self, monotonic_seconds: float) -> None:
-        """Poll the utilizations of which a sample is missing."""
         meters = (self._compute.meter, self._memory.meter)
         if not any(meter.wants_polls for meter in meters):
             return
@@ -112,6 +100,14 @@ class UtilizationReader:
         for meter, percent in zip(meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
                 meter.add_poll(percent / 100, monotonic_seconds)
+
+    def _take_clocks(self, monotonic_seconds: float) -> None:
+        self._clocks_due = monotonic_seconds + BUFFER_SECONDS
+        self._clocks.extend(
+            (stamp, megahertz)
+            for stamp, megahertz in self._clock_samples() or ()
+            if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
+        )
 
     def read(
         self, monotonic_seconds: float, unix_seconds: float

@@ -11,7 +11,8 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Device, Instance
-from exporter.sources.nvml.identity import mig_layout, minimal_device
+from exporter.sources.nvml.identity import minimal_device
+from exporter.sources.nvml.layout import mig_devices
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
 
 Open = Callable[..., Any]
@@ -217,7 +218,7 @@ INSTANCES = [
 
 
 def layout(rig: Any) -> list[tuple[int, int, str]]:
-    slots = mig_layout(rig.handle)
+    slots = mig_devices(rig.handle).slots
     assert slots is not None
     instances = [slot.instance for slot in slots]
     return [(found.gpu_instance, found.compute_instance, found.mig_uuid) for found in instances]
@@ -246,7 +247,7 @@ def test_mig_on_without_instances(open_gpu: Open) -> None:
 @pytest.mark.parametrize("product", ["h100-sxm", "t4"])
 def test_mig_off(open_gpu: Open, product: str) -> None:
     """MIG that is off, or that the GPU model does not have, is no layout."""
-    assert mig_layout(open_gpu(product=product).handle) is None
+    assert mig_devices(open_gpu(product=product).handle).slots is None
 
 
 def test_mig_instances_of_others_are_left_out(open_gpu: Open) -> None:
@@ -289,7 +290,7 @@ def test_undecided_mig_layout_is_raised(open_gpu: Open, call: str, code: int) ->
     rig.fake.update(faults=[fault(call, error=code)])
 
     with pytest.raises(pynvml.NVMLError):
-        mig_layout(rig.handle)
+        mig_devices(rig.handle)
 
 
 def test_refused_mig_mode_is_off(open_gpu: Open) -> None:
@@ -297,4 +298,4 @@ def test_refused_mig_mode_is_off(open_gpu: Open) -> None:
     rig = open_gpu()
     rig.fake.update(faults=[fault("nvmlDeviceGetMigMode", error=4)])
 
-    assert mig_layout(rig.handle) is None
+    assert mig_devices(rig.handle).slots is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real child on the fake libraries, watched by the exporter's side: what it does to itself
-costs the readings and nothing else."""
+"""The real child on the fake libraries, supervised by the exporter: a crash or a hang
+costs readings, and nothing else."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_is_sampled_arrives(node: Make) -> None:
 def test_variables_that_hide_gpus_are_not_the_exporters(
     node: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The numbers of GPUs would be others."""
+    """They would renumber the GPUs."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     here = node()

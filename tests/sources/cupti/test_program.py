@@ -99,7 +99,7 @@ def test_a_gpu_that_is_not_wanted_any_more_is_given_back(play: Play) -> None:
 
 
 def test_a_second_that_is_not_covered_is_not_measured(play: Play) -> None:
-    """Never 0."""
+    """It is absent, not 0."""
     _, port = play("missing 2 9", seconds=8.0)
 
     assert port.activities() == []
@@ -107,7 +107,7 @@ def test_a_second_that_is_not_covered_is_not_measured(play: Play) -> None:
 
 
 def test_samples_that_stop_coming_have_a_new_session_tried(play: Play) -> None:
-    """So it is after a fault of the GPU."""
+    """Samples may stop after a fault of the GPU."""
     script = ((2.5, ("missing 9 9",)), (7.5, ()))
     _, port = play(seconds=14.0, script=script)
 
@@ -117,7 +117,7 @@ def test_samples_that_stop_coming_have_a_new_session_tried(play: Play) -> None:
 
 
 def test_counters_are_taken_at_once_after_a_pause(play: Play) -> None:
-    """However long they were busy before."""
+    """The back-off of the busy time before does not delay it."""
     script = ((50.2, {"pause": True}), (51.2, {"resume": True}), (51.0, ()))
     _, port = play("fail cuptiPmSamplingEnable 26", seconds=55.0, script=script)
 
@@ -154,7 +154,7 @@ def test_what_overflows_every_second_is_said_once(play: Play) -> None:
     ],
 )
 def test_what_only_another_driver_can_mend_is_tried_once(play: Play, code: int, state: str) -> None:
-    """And the other GPU is sampled."""
+    """The other GPU is still sampled."""
     ended, port = play(
         f"fail cuptiPmSamplingEnable {code} 0 0", seconds=100.0, chips=("AD102", "AD102")
     )
@@ -231,7 +231,7 @@ def test_counters_that_are_open_in_this_process_have_a_new_one_tried(play: Play)
 
 
 def test_counters_that_were_never_open_here_do_not_end_the_process(play: Play) -> None:
-    """Else one GPU would end it again and again for all."""
+    """Otherwise one GPU would end the process again and again for all."""
     code, port = play("fail cuptiPmSamplingEnable 7 0 0", seconds=30.0, chips=("AD102", "AD102"))
 
     assert code == ENDED
@@ -240,7 +240,7 @@ def test_counters_that_were_never_open_here_do_not_end_the_process(play: Play) -
 
 
 def test_a_driver_that_is_too_old_is_the_same_for_all(play: Play) -> None:
-    """And nothing is called after that error: 13.x crashes then."""
+    """No function is called after that error: 13.x would crash."""
     code, port = play("fail cuptiProfilerInitialize 15")
 
     assert code == AGAIN
@@ -296,7 +296,7 @@ def test_a_share_of_each_minute_is_sampled_in_one_piece(play: Play) -> None:
 
 
 def test_other_rights_have_a_new_process_tried(play: Play, tmp_path: Path) -> None:
-    """What was given up for good was so for this driver, loaded like this."""
+    """What was given up may work with the driver's new parameters."""
     parameters = tmp_path / "driver" / "nvidia" / "params"
     parameters.parent.mkdir(parents=True)
     parameters.write_text("RmProfilingAdminOnly: 1\n", encoding="utf-8")

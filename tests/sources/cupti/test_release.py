@@ -137,7 +137,7 @@ def test_what_fits_is_known_and_not_of_a_later_major(
 
 @given(st.text(max_size=20) | st.from_regex(r"[0-9.]{0,12}(rc1|\.post1|\+x)?", fullmatch=True))
 def test_any_text_may_be_a_version(version: str) -> None:
-    """Whoever built the package wrote it."""
+    """The version of a package is any text that its builder wrote."""
     release = Release(CU13, version, Path("/"))
 
     assert release.cuda >= (0, 0)
@@ -145,7 +145,7 @@ def test_any_text_may_be_a_version(version: str) -> None:
 
 
 def test_both_packages_are_found_where_they_are_installed(tmp_path: Path) -> None:
-    """By what pip knows of them, side by side, in the order of no path."""
+    """They are found by pip's metadata, whatever the order of the paths."""
     install(tmp_path / "one", CU13, "13.1.115")
     install(tmp_path / "two", CU12, "12.9.79")
 
@@ -165,7 +165,7 @@ def test_a_package_without_its_library_is_not_installed(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_missing() -> None:
-    """As in most environments, whose path is looked at where none is given."""
+    """Without a path sys.path is searched; in most environments it has no CUPTI."""
     script = "from exporter.sources.cupti.release import installed; print(installed())"
     bare = subprocess.run(
         [sys.executable, "-S", "-c", script],

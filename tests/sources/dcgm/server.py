@@ -28,6 +28,15 @@ def plain(text: str) -> Answer:
     return Answer(text.encode())
 
 
+def raw(data: bytes) -> Answer:
+    """These bytes, in place of an answer in HTTP."""
+
+    def write(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(data)
+
+    return Answer(write)
+
+
 def zipped(body: bytes) -> Answer:
     """A page, compressed."""
     answer = Answer(gzip.compress(body))

@@ -163,7 +163,7 @@ def test_totals_neither_fall_nor_jump(times: list[Times]) -> None:
 
 
 def test_the_sources_take_turns() -> None:
-    """What the property above is about happens: three sources, one after another."""
+    """The property above does meet three sources, one after another."""
     node = Node()
     sources: list[str | None] = []
     for number in range(60):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source `dcgm` over a page: when it scrapes, what it holds, and what it says of failures."""
+"""The source `dcgm` over a page: when it scrapes, which samples it keeps, how it reports faults."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _warnings_only(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
-    """From the second renewal on: then its age is known, and it begins to count a little later."""
+    """Totals count from the second renewal on, when the age of the rows is known."""
     bench = Bench()
 
     integrable = [[each.integrable for each in bench.round().values()] for _ in range(8)]
@@ -137,7 +137,7 @@ def test_a_page_that_is_renewed_every_second_is_integrated() -> None:
 def test_a_page_is_read_as_often_as_it_is_renewed(
     interval: float, apart: float, poll: float
 ) -> None:
-    """And every second at least, however often the GPU is."""
+    """It is scraped 2.5 times per renewal, at least every second, whatever the poll interval."""
     bench = Bench(interval, poll_seconds=poll)
     bench.round(round(90 / poll))
     bench.exporter.scrapes.clear()
@@ -149,7 +149,7 @@ def test_a_page_is_read_as_often_as_it_is_renewed(
 def test_a_page_that_is_renewed_more_often_than_it_can_be_read(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is said once, the GPU has no counters, and has them again with fewer renewals."""
+    """One log line and no counters; they return when the page is renewed less often."""
     bench = Bench(0.05)
     bench.round(60)
 
@@ -167,7 +167,7 @@ def test_a_page_that_is_renewed_more_often_than_it_can_be_read(
 
 
 def test_reading_the_page_takes_a_small_part_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read the less often the longer that takes, and so are its times."""
+    """The longer a scrape takes, the less often the page is scraped."""
     bench = Bench()
 
     def parsed(text: str) -> dict[str, GpuRows]:
@@ -186,7 +186,7 @@ def test_reading_the_page_takes_a_small_part_of_a_core(monkeypatch: pytest.Monke
 
 
 def test_a_slow_page_is_not_parsed_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be for nothing; and a page without a field of the GPU is not even read."""
+    """It is parsed once per renewal; a page without fields of the GPU is scraped rarely."""
     parsed: list[str] = []
 
     def parsing(text: str) -> dict[str, GpuRows]:
@@ -206,7 +206,7 @@ def test_a_slow_page_is_not_parsed_every_second(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
-    """Its counters are integrated soon."""
+    """Its counters are integrated again within 30 s."""
     bench = Bench(30.0)
     bench.round(100)
     bench.exporter.interval = 1.0
@@ -217,7 +217,7 @@ def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
 
 
 def test_timestamps_give_the_age() -> None:
-    """Before anything is renewed; those of a clock that is ahead are not taken."""
+    """They give it before the first renewal; timestamps in the future are ignored."""
     bench = Bench(30.0)
     bench.exporter.stamps = True
     bench.round(2)
@@ -236,7 +236,7 @@ def test_timestamps_give_the_age() -> None:
 
 
 def test_a_page_that_is_no_longer_renewed_is_no_reading() -> None:
-    """After three of its intervals; DCGM may stop to sample while its page is served."""
+    """After three renewal intervals without a change the rows are one failure, and no reading."""
     bench = Bench()
     bench.round(10)
     bench.exporter.interval = 1e9
@@ -259,7 +259,7 @@ BARE = Rows({}, {"energy": 1.0})
 
 @pytest.mark.parametrize("rows", [Rows(FULL), BLANK, BARE])
 def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
-    """The pause is no interval between two of its samples."""
+    """The pause is not taken for the page's renewal interval."""
     bench = Bench()
     bench.round(10)
     bench.exporter.interval, bench.exporter.gpus = 1e9, (rows,)
@@ -273,7 +273,7 @@ def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
 
 
 def test_each_instance_has_its_own() -> None:
-    """Nothing of the board stands for them, and nothing of them for the board."""
+    """Rows of the board are not used for its instances, nor the other way round."""
     mine = (Rows({1001: 0.9}), Rows(STOCK, gpu_instance=1), Rows({1001: 0.1}, gpu_instance=5))
     bench = Bench(1.0, *mine, shares=(1, 5, 6))
     found = bench.round(5)
@@ -292,8 +292,8 @@ def test_each_instance_has_its_own() -> None:
     assert whole.state == "unsupported"
 
 
-def test_nothing_stands_of_an_instance_whose_number_another_one_has() -> None:
-    """Until the page is renewed after the GPU was opened with another layout."""
+def test_samples_of_a_replaced_gpu_instance_are_dropped() -> None:
+    """An instance that reuses a number has no sample until the page is renewed."""
     bench = Bench(10.0, Rows(STOCK, gpu_instance=1), shares=(1,))
     bench.round(25)
     assert bench.counters.measures(1)
@@ -310,7 +310,7 @@ def test_nothing_stands_of_an_instance_whose_number_another_one_has() -> None:
 
 
 def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
-    """There is no state, no failure and no line in the log; it is looked for ever less often."""
+    """No state, no failure, no log line; the retries back off to 60 s."""
     caplog.set_level(logging.INFO)
     bench = Bench(url=None)
     bench.exporter.failure = REFUSED
@@ -328,7 +328,7 @@ def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFix
 def test_something_else_at_the_usual_address(
     caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
-    """It is left alone, with one line in the log."""
+    """It is ignored, with one line in the log."""
     bench = Bench(url=None)
     bench.exporter.failure = failure
     bench.round(300)
@@ -345,8 +345,8 @@ def test_something_else_at_the_usual_address(
 def test_a_page_that_was_there_and_is_gone(
     caplog: pytest.LogCaptureFixture, url: str | None, failure: Exception
 ) -> None:
-    """One line, one state, counted failures; the counters stand for some rounds, and are back
-    within 10 s."""
+    """One log line, one state, counted failures; the last sample is kept for some rounds, and the
+    counters return within 10 s."""
     caplog.set_level(logging.INFO)
     bench = Bench(url=url)
     bench.round(5)
@@ -370,7 +370,7 @@ def test_a_page_that_was_there_and_is_gone(
 
 
 def test_a_configured_page_that_was_never_there(caplog: pytest.LogCaptureFixture) -> None:
-    """That is a failure from the beginning."""
+    """It is a failure from the first scrape on."""
     bench = Bench()
     bench.exporter.failure = REFUSED
     bench.round(30)
@@ -395,28 +395,19 @@ def test_a_url_without_a_path_is_that_of_the_exporter(path: str) -> None:
     assert exporter.target == Target(URL, "me", "secret")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "state"),
-    [
-        ((Rows({}),), "unsupported"),
-        ((Rows(STOCK, uuid=OTHER),), "unsupported"),
-        ((Rows({1009: 1e9}),), "unsupported"),
-    ],
-)
-def test_a_gpu_that_the_page_does_not_measure(
-    caplog: pytest.LogCaptureFixture, gpus: tuple[Rows, ...], state: str
-) -> None:
-    """It has none of the fields: that is said of the GPU alone."""
-    bench = Bench(1.0, *gpus)
+@pytest.mark.parametrize("rows", [Rows({}), Rows(STOCK, uuid=OTHER), Rows({1009: 1e9})])
+def test_a_gpu_that_the_page_does_not_measure(caplog: pytest.LogCaptureFixture, rows: Rows) -> None:
+    """The GPU's state says so; the source is up, and nothing is logged."""
+    bench = Bench(1.0, rows)
 
     assert bench.round(5) == {}
-    assert bench.state == state
+    assert bench.state == "unsupported"
     assert told(bench) == CounterState(up=True)
     assert caplog.messages == []
 
 
 def test_a_page_of_blanks_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """As while DCGM is paused: one line in the log, one state, and no source that is up."""
+    """DCGM writes blanks while it is paused: one log line, one state, and the source is down."""
     bench = Bench(1.0, Rows({1001: float("nan"), 1004: 2.0**63}))
 
     assert bench.round(5) == {}
@@ -432,7 +423,7 @@ def test_a_page_of_blanks_is_a_failure(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) -> None:
-    """It is counted and logged once; the page itself is well."""
+    """The failure is counted and logged once; the source is up."""
     bench = Bench(1.0, Rows({1001: float("nan")}), Rows(FULL, uuid=OTHER))
     device = replace(bench.gpu.device, uuid=OTHER)
     other = replace(bench.gpu, device=device, journal=Journal("GPU 1"))
@@ -456,7 +447,7 @@ def test_our_own_page_is_refused(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In one line, whether it is configured or found; nothing on it is a reading."""
+    """One log line, whether the page is configured or found; nothing on it is a reading."""
     gpu = snapshots.h100_training()
     node = snapshots.snapshot(replace(gpu, device=replace(gpu.device, uuid=UUID)))
     own = DcgmPage(names, "node-1").render(node).decode()
@@ -471,7 +462,7 @@ def test_our_own_page_is_refused(
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    """As while somebody else has the GPU's counters: then DCGM's rows are missing."""
+    """DCGM leaves its rows out while another program has the GPU's counters."""
     bench = Bench()
     bench.round(5)
     bench.exporter.gpus = (Rows({}),)
@@ -486,7 +477,7 @@ def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_the_thread_ends() -> None:
-    """Also one that was never started."""
+    """`stop` ends it, and returns if it was never started."""
     bench = Bench()
     bench.source.start()
     bench.source.stop()
@@ -496,7 +487,7 @@ def test_the_thread_ends() -> None:
 
 
 def test_a_hostengine_is_asked_instead_of_a_page() -> None:
-    """Where one is named, by a child process that is not started yet."""
+    """With --dcgm.host the source is a child process, which is not started yet."""
     clock = ManualClock()
 
     assert isinstance(prepare(CounterOptions(), clock), PageSource)

@@ -94,7 +94,7 @@ def test_a_path_is_a_unix_socket(measuring: Measuring, engine: Engine) -> None:
 
 
 def test_only_what_can_be_counted_at_once_is_watched(measuring: Measuring, engine: Engine) -> None:
-    """Of a T4's groups: the tensor pipe and DRAM rather than the others."""
+    """A T4 counts some groups at a time: those with the tensor pipe and DRAM are chosen."""
     groups = [
         [0, [1001]],
         [1, [1002, 1003, 1007]],
@@ -128,7 +128,7 @@ def test_blank_values_are_no_values(measuring: Measuring, engine: Engine) -> Non
 
 
 def test_gpu_instances_are_measured_each(measuring: Measuring, engine: Engine) -> None:
-    """By NVML's numbers; links belong to none of them."""
+    """They are matched by NVML's instance id; link traffic belongs to none of them."""
     instances = [
         {"entity": 1000, "uuid": "GPU-b", "instance": 1},
         {"entity": 1007, "uuid": "GPU-a", "instance": 1},
@@ -149,44 +149,34 @@ def test_gpu_instances_are_measured_each(measuring: Measuring, engine: Engine) -
     assert "1009" not in engine.watched[0].split()
 
 
-def test_values_that_stop_grow_old(measuring: Measuring, engine: Engine) -> None:
-    """They are shown with their age, and add to no total."""
+def test_values_that_stop_grow_old_and_are_dropped(measuring: Measuring, engine: Engine) -> None:
+    """Old values are published with their age, and add to no total; those of a minute ago are no
+    reading."""
     bench, gpu = measuring()
     assert activity(bench, gpu).integrable
 
-    engine.set(stopped_at=time.time() - 20.0)
-
-    def age() -> float:
+    def age() -> float | None:
         bench.clock.advance(STEP_SECONDS)
         found = gpu.read().get(None)
-        return 0.0 if found is None or found.age_seconds is None else found.age_seconds
+        return None if found is None else found.age_seconds
 
-    bench.step_until(lambda: age() > 20.0)
+    engine.set(stopped_at=time.time() - 20.0)
+    bench.step_until(lambda: (age() or 0.0) > 20.0)
     first = age()
-    bench.step_until(lambda: age() > first + 0.9)
+    assert first is not None
     assert first > LONGEST_AGE_SECONDS
-
-
-def test_values_that_have_stopped_are_no_reading(measuring: Measuring, engine: Engine) -> None:
-    """However long ago; and come back."""
-    bench, gpu = measuring()
-    activity(bench, gpu)
+    bench.step_until(lambda: (age() or 0.0) > first + 0.9)
     engine.set(stopped_at=time.time() - 60.0)
-
-    def found() -> bool:
-        bench.clock.advance(STEP_SECONDS)
-        return bool(gpu.read())
-
-    bench.step_until(lambda: not found() and gpu.journal.states == {"dcgm": "unreachable"})
+    bench.step_until(lambda: age() is None and gpu.journal.states == {"dcgm": "unreachable"})
     engine.set(stopped_at=None)
-    bench.step_until(lambda: found() and gpu.journal.states == {})
+    bench.step_until(lambda: age() is not None and gpu.journal.states == {})
 
 
 @pytest.mark.parametrize("every", [0.1, 0.4])
 def test_values_that_somebody_else_has_read_more_often(
     measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, every: float
 ) -> None:
-    """Each is of a part of a second: samples, which are no reading."""
+    """Each is a mean over a fraction of a second, so it is refused, with advice in the log."""
     engine.set(every=every)
     bench, gpu = measuring()
 
@@ -220,7 +210,7 @@ def test_profiling_that_is_paused_elsewhere(
 
 
 def test_the_counters_are_handed_over_and_taken_back(measuring: Measuring, engine: Engine) -> None:
-    """With the last watch DCGM lets them go."""
+    """DCGM releases them when the last field is unwatched."""
     bench, gpu = measuring()
     activity(bench, gpu)
 
@@ -239,7 +229,7 @@ def test_the_counters_are_handed_over_and_taken_back(measuring: Measuring, engin
 def test_a_gpu_that_wants_them_no_more_is_watched_no_more(
     measuring: Measuring, engine: Engine
 ) -> None:
-    """The others are."""
+    """The fields of the other GPU stay watched."""
     gpus = {"4": gpu_of("GPU-a"), "5": gpu_of("GPU-b")}
     engine.set(gpus=gpus, values={"1:4": FULL, "1:5": FULL})
     bench, gpu = measuring()
@@ -290,7 +280,7 @@ def test_what_is_wrong_with_the_hostengine(
 
 @pytest.mark.parametrize("code", [-6, -34, -44])
 def test_what_is_wrong_with_one_gpu(measuring: Measuring, engine: Engine, code: int) -> None:
-    """The other is measured."""
+    """The other GPU is measured."""
     gpus = {"4": gpu_of("GPU-a"), "5": gpu_of("GPU-b")}
     engine.set(gpus=gpus, values={"1:5": FULL}, watch_errors={"1:4": code})
     bench, gpu = measuring()

@@ -43,7 +43,7 @@ def test_both_generations_of_names_say_the_same(current: bool, uuid_label: str) 
 
 
 def test_every_field_has_its_place() -> None:
-    """And no two have the same one, except engines of one kind."""
+    """Each field is one member of an activity, and no two are the same."""
     for field in FIELDS:
         value = 5e9 if field.is_rate else 0.5
         fields = {1001: 0.9, field.number: value}
@@ -57,7 +57,7 @@ def test_every_field_has_its_place() -> None:
 
 
 def test_engines_of_one_kind_are_averaged() -> None:
-    """Those that a GPU has."""
+    """The mean is over the engines that the GPU has."""
     text = page(Rows({1001: 0.5, 1017: 0.8, 1019: 0.2, 1033: 0.3}))
 
     (found,) = parse(text)[UUID].activities.values()
@@ -75,19 +75,11 @@ def test_instances_are_apart_and_have_no_link_traffic() -> None:
 
 @pytest.mark.parametrize("instance", ["-1", "x", "1.0", "12345", "٣"])
 def test_a_row_of_no_instance_is_left_out(instance: str) -> None:
-    """It could be anybody's."""
+    """A row with an invalid instance number is ignored."""
     text = page(Rows(gpu_instance=3)).replace('GPU_I_ID="3"', f'GPU_I_ID="{instance}"')
 
     with pytest.raises(NotDcgm):
         parse(text)
-
-
-def test_the_rows_of_pods_on_one_gpu_are_one() -> None:
-    """Time-sliced GPUs have one row for each pod, which all say the same."""
-    assert (
-        parse(page(Rows(FULL, pods=("a", "b", "c"))))[UUID].activities
-        == parse(page(Rows(FULL)))[UUID].activities
-    )
 
 
 @pytest.mark.parametrize("blank", BLANKS)
@@ -102,7 +94,7 @@ def test_what_cannot_be_is_left_out(blank: float) -> None:
 
 @pytest.mark.parametrize("blank", [*BLANKS, 57.0])
 def test_a_gpu_with_nothing_but_blanks_has_no_activity(blank: float) -> None:
-    """Percent are not guessed to be ratios."""
+    """A value of 57 is not taken for 57 %."""
     rows = parse(page(Rows(dict.fromkeys((1001, 1004, 1005), blank))))[UUID]
 
     assert rows.activities == {}
@@ -150,7 +142,7 @@ def test_timestamps_are_of_the_newest_row() -> None:
     ],
 )
 def test_what_is_no_page_of_dcgm_is_refused(text: str) -> None:
-    """In one line that has nothing of the text in it."""
+    """The reason is one line, without any text of the page."""
     with pytest.raises(NotDcgm) as refused:
         parse(text)
 
@@ -159,7 +151,7 @@ def test_what_is_no_page_of_dcgm_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("rows", [10_001, 1])
 def test_a_page_that_takes_long_to_read_is_refused(rows: int) -> None:
-    """Whoever can listen at the address could keep the exporter busy otherwise."""
+    """Too many rows or labels would let a foreign server use up the exporter's CPU time."""
     label = 'x="' + "y" * (8200 // rows) + '"'
     row = f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a",{label}}} 0.5\n'
 
@@ -185,7 +177,7 @@ _PAGES = st.lists(
 
 @given(_PAGES, st.booleans())
 def test_what_is_read_is_what_prometheus_reads(gpus: list[Rows], current: bool) -> None:
-    """All of the page through the parser, line by line, is the same as the part that is parsed."""
+    """The parser of prometheus_client reads the same values from the whole page."""
     text = page(*gpus, current=current)
     expected: dict[tuple[str, int | None], dict[str, float]] = {}
     uuids = set()

@@ -35,7 +35,7 @@ def test_every_field_has_its_importance() -> None:
 
 @given(GROUPS)
 def test_no_other_choice_has_a_more_important_field(groups: list[MetricGroup]) -> None:
-    """Of each major id one group is counted, and only fields that are known."""
+    """One group of each major id is chosen, with known fields only."""
     chosen = frozenset(one_pass(groups))
 
     by_major: dict[int, list[frozenset[int]]] = {}

@@ -145,7 +145,7 @@ def test_a_page_of_every_30_s_is_shown_and_the_totals_go_on_without_it(open_gpu:
 
 
 def test_gpm_is_preferred_and_nothing_is_scraped(open_gpu: Open) -> None:
-    """On a Hopper; when GPM is lost, DCGM takes its place, and gives it back."""
+    """On a Hopper; DCGM is scraped while GPM fails, and no longer when GPM answers again."""
     rig = open_gpu(product="h100-sxm", utilization=90, gpm=GPM)
     node = Node(rig, FULL)
     share = node.share(10)

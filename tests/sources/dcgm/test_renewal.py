@@ -42,7 +42,7 @@ def test_from_the_second_renewal_on_the_interval_is_known() -> None:
 
 
 def test_the_mean_over_a_long_interval_is_old() -> None:
-    """Whenever it is read."""
+    """Its age is the whole interval, however fresh the row is."""
     renewal = renewed_at(0.0, 7.0, 37.0)
 
     assert renewal.age_seconds(None) == 30.0

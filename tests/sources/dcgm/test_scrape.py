@@ -25,7 +25,7 @@ from exporter.sources.dcgm.scrape import (
     Target,
     fetch,
 )
-from tests.sources.dcgm.server import Answer, Server, plain, serving, zipped
+from tests.sources.dcgm.server import Answer, Server, plain, raw, serving, zipped
 
 PAGE = "DCGM_FI_PROF_SM_ACTIVE 0.5\n"
 NO_TEXT = "its answer is not plain text"
@@ -47,7 +47,7 @@ def refusal(target: str | Target, total_seconds: float = 5.0) -> str:
 
 
 def test_a_page_is_text(server: Server) -> None:
-    """Asked for as plain text, in one request for each connection."""
+    """The request asks for plain text, and closes the connection."""
     server.answer = plain(PAGE)
 
     assert fetch(Target(server.url)) == PAGE
@@ -58,7 +58,7 @@ def test_a_page_is_text(server: Server) -> None:
 
 
 def test_user_and_password_go_along(server: Server) -> None:
-    """As basic authentication has them, and never into a log."""
+    """They are sent as basic authentication, and are not in the repr that a log may have."""
     server.answer = plain(PAGE)
     target = Target(server.url, "prometheus", "pässword")
 
@@ -100,33 +100,20 @@ def test_a_page_of_ten_megabytes_is_refused(server: Server) -> None:
         (Answer(b"", status=404), "it answers 404"),
         (Answer(b"", 302, {"Location": "http://127.0.0.1:1/"}), "it answers 302"),
         (Answer(b"", status=503), "it answers 503"),
-        (Answer(lambda handler: None), BROKEN),
-        (Answer(lambda handler: _write(handler, b"\x00\xff\r\n" * 50)), BROKEN),
+        (raw(b""), BROKEN),
+        (raw(b"\x00\xff\r\n" * 50), BROKEN),
+        (raw(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000), BROKEN),
         (
-            Answer(lambda handler: _write(handler, b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000)),
-            BROKEN,
-        ),
-        (
-            Answer(
-                lambda handler: _write(
-                    handler,
-                    b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
-                    b"Content-Length: 50\r\n\r\nDCGM",
-                )
-            ),
+            raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\r\nDCGM"),
             BROKEN,
         ),
     ],
 )
 def test_anything_else_is_refused_in_one_line(server: Server, answer: Answer, reason: str) -> None:
-    """Which has nothing of the answer in it."""
+    """The reason has no text of the answer."""
     server.answer = answer
 
     assert refusal(server.url) == reason
-
-
-def _write(handler: BaseHTTPRequestHandler, data: bytes) -> None:
-    handler.wfile.write(data)
 
 
 def test_a_page_without_a_type_is_taken(server: Server) -> None:
@@ -138,7 +125,7 @@ def test_a_page_without_a_type_is_taken(server: Server) -> None:
 
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"])
 def test_the_limit_is_for_all_of_an_answer(server: Server, first: bytes) -> None:
-    """Also where every byte comes soon after the one before."""
+    """A server that sends one byte at a time is cut off, too."""
     ended = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -157,7 +144,7 @@ def test_the_limit_is_for_all_of_an_answer(server: Server, first: bytes) -> None
 
 
 def test_where_nothing_listens() -> None:
-    """It may never have been there: that is another thing than a bad answer."""
+    """A refused connection or an unknown name is NothingThere, not a bad answer."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -201,7 +188,7 @@ ADDRESSES = [("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0"), ("AF_INET6", "::"
 
 @pytest.mark.parametrize(("family", "host"), ADDRESSES)
 def test_the_page_of_this_user_is_believed(family: str, host: str) -> None:
-    """Where nobody has configured an address."""
+    """At the default address a process of the exporter's own user is trusted."""
     with listening_as(os.getuid(), family, host) as target:
         assert fetch(target, 5.0) == "DCGM_FI_PROF_SM_ACTIVE 0.5"
 
@@ -209,7 +196,7 @@ def test_the_page_of_this_user_is_believed(family: str, host: str) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 @pytest.mark.parametrize(("family", "host"), ADDRESSES)
 def test_the_page_of_another_user_is_believed_if_it_is_configured(family: str, host: str) -> None:
-    """Else anybody on the node could invent counters; the line says what to configure."""
+    """At the default address it is refused, and the reason names the flag that allows it."""
     with listening_as(OTHER_UID, family, host) as target:
         assert refusal(target) == (
             "user 4242, neither root nor this one, answers there: it is asked with "
@@ -219,7 +206,7 @@ def test_the_page_of_another_user_is_believed_if_it_is_configured(family: str, h
 
 
 def test_a_connection_that_nobody_accepts_is_nobodys() -> None:
-    """It looks like root's as long as it waits; and who cannot be seen is not believed."""
+    """Until a process accepts it its owner is not known, so its page is refused."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/metrics"
         for procfs in ("/proc", "/nonexistent"):
@@ -231,7 +218,7 @@ def test_a_connection_that_nobody_accepts_is_nobodys() -> None:
 def test_a_user_without_a_name_is_not_this_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server
 ) -> None:
-    """In a user namespace everybody outside of it is called the same."""
+    """The overflow uid stands for every user outside the namespace: it is not trusted."""
     server.answer = plain(PAGE)
     seen = []
 

@@ -91,7 +91,7 @@ def is_complete(share: Share) -> bool:
 @pytest.mark.parametrize("poll", POLLS)
 @pytest.mark.parametrize("renewal", RENEWALS)
 def test_bounds_hold_and_what_is_complete_is_true(renewal: float, poll: float, seed: int) -> None:
-    """From the first second on, whatever the load does; what stands at last is idle time."""
+    """The FLOP bounds include the truth from the first second on, whatever the load does."""
     draw = random.Random(f"{renewal} {poll} {seed}")
     length = max(100.0, 8 * poll, 8 * min(renewal, 5.0))
     lead = 0.0 if seed % 2 else 2 * poll + 4 * min(renewal, 5.0) + 6.0
@@ -122,7 +122,7 @@ def test_bounds_hold_and_what_is_complete_is_true(renewal: float, poll: float, s
 
 
 def test_a_load_in_step_with_the_page() -> None:
-    """Its seconds are those of the load, also where every second renewal is of idle time."""
+    """The active seconds are right even if every second renewal shows idle time only."""
     for seed, renewal in enumerate((0.7, 0.75, 1.0, 1.3)):
         load = Load(2 * renewal, 0.5, 15.0, 115.0)
         node = Node(load, renewal, 1.0, seed)

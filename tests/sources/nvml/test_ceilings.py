@@ -78,7 +78,7 @@ def test_a_gpu_that_is_not_listed(
     ],
 )
 def test_a_vgpu_has_no_ceilings(open_gpu: Open, reading: dict[str, Any]) -> None:
-    """Though PCI id, cores, bus and clocks are those of the whole A100."""
+    """Its PCI id, cores, bus and clocks are those of the whole A100."""
     assert ceilings(open_gpu(product="a100-sxm4-80gb")) is not None
     assert ceilings(open_gpu(product="a100-sxm4-80gb", **reading)) is None
 

@@ -71,7 +71,7 @@ def test_field_that_answered_once_stays_whatever_it_says_later(open_gpu: Open, c
 def test_field_that_never_answered_is_tried_again(
     open_gpu: Open, code: int, seconds: float
 ) -> None:
-    """Its first refusal is not the last word."""
+    """A field that was refused at first is read when it answers later."""
     rig = open_gpu(energy=3, fields={"82": {"error": code}})
     batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
     batch.read()

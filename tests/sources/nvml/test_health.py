@@ -215,7 +215,7 @@ def test_links_that_do_not_all_answer_are_not_counted(open_gpu: Open) -> None:
     ],
 )
 def test_what_is_denied_is_absent_and_says_so(open_gpu: Open, function: str, group: str) -> None:
-    """The rest is read."""
+    """The other health readings are still read."""
     rig = open_gpu()
     rig.fake.update(faults=[fault(function, error=4)])
     health = reader(rig).read()
@@ -236,7 +236,7 @@ def test_a_refused_field_has_its_state(open_gpu: Open, code: int, state: str) ->
 
 
 def test_a_sum_is_not_published_without_one_of_its_parts(open_gpu: Open) -> None:
-    """It would fall, and rise again: to a counter that is a restart."""
+    """The sum would fall and rise again, which looks like a counter reset."""
     rig = open_gpu(product="v100-sxm2", ecc={"volatile": {"corrected": {"l2": 5}}})
     old = reader(rig, links=0)
     assert old.read().ecc_errors_total["corrected"]["sram"] == 5
@@ -248,7 +248,7 @@ def test_a_sum_is_not_published_without_one_of_its_parts(open_gpu: Open) -> None
 
 
 def test_the_older_call_does_not_stand_in_for_a_moment(open_gpu: Open) -> None:
-    """Two calls may count differently; only a call that never answers is replaced."""
+    """The two calls may count differently; only a call that never answers is replaced."""
     rig = open_gpu(sram={"volatile_cor": 9}, ecc={"volatile": {"corrected": {"sram": 1}}})
     new = reader(rig)
     assert new.read().ecc_errors_total["corrected"]["sram"] == 9
@@ -316,7 +316,7 @@ def test_fabric_health(summary: int, mask: int, healthy: bool | None) -> None:
 
 
 def test_a_lost_gpu_is_raised(open_gpu: Open) -> None:
-    """It is no reading that is missing, but the GPU."""
+    """The error concerns the GPU, not one reading."""
     rig = open_gpu()
     sound = reader(rig)
     rig.fake.device(0, lost=1)
@@ -326,7 +326,7 @@ def test_a_lost_gpu_is_raised(open_gpu: Open) -> None:
 
 
 def test_with_mig_the_health_is_the_boards(open_gpu: Open) -> None:
-    """The parent is asked, the instances are not."""
+    """It is read from the board, not from its instances."""
     rig = open_gpu(mig={"instances": [{"gi": 1}]})
     health = rig.session().read().health
 

@@ -261,7 +261,7 @@ def test_truth_is_within_the_bound_of_a_buffer_with_holes(
     interval: float,
     seed: int,
 ) -> None:
-    """A driver whose samples sometimes do not come, whatever runs: then nothing is known."""
+    """Time whose samples are lost is unknown, and the bounds still hold."""
     holes = [(START + start, START + start + length) for start, length in lost]
     found = Watch(Driver(load, **driver, lost=holes), interval, seed).intervals(60)  # type: ignore[arg-type]
 
@@ -324,7 +324,7 @@ def test_polls_do_not_favour_busy_time(interval: float, kind: dict[str, bool]) -
 
 @pytest.mark.parametrize("interval", [1.0, 5.0])
 def test_polls_of_rounds_alone_count_for_what_they_saw(interval: float) -> None:
-    """Whoever polls rarely has seen little, of busy and of idle time alike."""
+    """One poll a round observes a sixth of a second, of busy and of idle time alike."""
     chance = random.Random(2)
     busy = counted = seen = length = 0.0
     for seed in range(60):
@@ -370,7 +370,7 @@ def test_a_buffer_that_is_dry_while_idle_is_understood(
 
 
 def test_a_buffer_that_fails_while_busy_is_not_taken_for_idle() -> None:
-    """Silences with polls that are not zero mean nothing: neither idle nor observed."""
+    """A gap in the samples does not mean idle while polls show work."""
     load = Load((1e6, 1.0), starts_busy=True)
     holes = [(START + 10 * n, START + 10 * n + 4) for n in range(1, 12)]
     found = Watch(Driver(load, SIXTH, lost=holes), 1.0).intervals(120)
@@ -380,7 +380,7 @@ def test_a_buffer_that_fails_while_busy_is_not_taken_for_idle() -> None:
 
 
 def test_a_dry_driver_that_fails_once_is_not_believed_any_more() -> None:
-    """Polls that show work while no sample comes refute what earlier silences showed."""
+    """Polls that show work in a gap refute what earlier gaps showed."""
     load = Load([seconds for _ in range(10) for seconds in (3.0, 1.0)] + [30.0, 60.0])
     watch = Watch(Driver(load, SIXTH, dry=True, lost=[(START + 72, START + 128)]), 1.0)
     found = watch.intervals(130)
@@ -391,7 +391,7 @@ def test_a_dry_driver_that_fails_once_is_not_believed_any_more() -> None:
 
 
 def test_three_quiet_silences_show_what_silence_means() -> None:
-    """Not two; late samples and silences without a poll that reads zero show nothing."""
+    """Two do not; neither do late samples, or gaps without a poll that reads zero."""
     silences = Silences()
     silences.resumed(3.0, START)
     silences.poll(0.0, 3.0)
@@ -424,7 +424,7 @@ def test_first_close_covers_no_time() -> None:
 
 
 def test_nothing_read_is_unknown() -> None:
-    """A meter that was given nothing says nothing."""
+    """Without samples or polls there is no utilization."""
     assert UtilizationMeter().close(START) is None
 
 
@@ -494,7 +494,7 @@ def test_a_driver_that_may_skip_idle_samples_is_believed_for_a_sixth_of_a_second
 
 
 def test_samples_that_were_overwritten_count_as_busy() -> None:
-    """What happened in a hole of the buffer is not known."""
+    """Nothing is known of the time of samples that were overwritten unread."""
     meter = UtilizationMeter()
     sampled(meter, START, *[0.5] * 100, period=0.02)
     stamps = [OFFSET + START + 2.02 + 0.02 * number for number in range(100)]

@@ -71,7 +71,7 @@ def test_what_is_possible(
     ],
 )
 def test_parts_of_memory_are_parts_of_the_whole(parts: tuple[int, ...], known: bool) -> None:
-    """Otherwise nothing of it is known."""
+    """Otherwise none of them is published."""
     assert plausible.memory(*parts) == (Memory(*parts) if known else None)
 
 
@@ -118,7 +118,7 @@ def test_a_total_that_leaps_is_not_known() -> None:
 
 @given(st.floats(0, 1e4), st.floats(0, 1e6))
 def test_what_the_hardware_can_do_is_believed(rate: float, seconds: float) -> None:
-    """However long the counter could not be read."""
+    """A counter that was not read for long may have grown as fast as the hardware allows."""
     clock = Seconds()
     totals = DriverTotals(clock)
     totals.settled("energy", 0.0, 1e4)
@@ -127,7 +127,7 @@ def test_what_the_hardware_can_do_is_believed(rate: float, seconds: float) -> No
 
 
 def test_counters_are_kept_apart() -> None:
-    """By name and key."""
+    """Counters are told apart by name and key."""
     totals = DriverTotals(Seconds())
     assert totals.all_settled("pcie", {"lcrc": 5, "lane": 7}) == {"lcrc": 5, "lane": 7}
     assert totals.all_settled("pcie", {"lcrc": 4, "lane": 7}) == {"lane": 7}

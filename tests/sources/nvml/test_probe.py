@@ -163,7 +163,7 @@ def test_what_never_worked_is_tried_again_at_the_static_cadence(code: int, secon
 
 @pytest.mark.parametrize("code", [13, 25, 26])
 def test_what_the_driver_lacks_is_never_tried_again(code: int) -> None:
-    """Another driver means another session."""
+    """Only a new session, as after a driver update, tries it again."""
     chain = Chain(error(code))
     for _ in range(3):
         assert chain.probe() is None

@@ -62,7 +62,7 @@ def test_older_drivers_are_asked_the_older_call(
 
 
 def test_nothing_is_asked_unless_it_is_wanted(open_gpu: Open) -> None:
-    """It is one more call into the driver."""
+    """Without the flag the call is not made."""
     rig = open_gpu(processes=list(BUSY))
     (share,) = rig.session().read().shares
     assert share.processes is not None
@@ -108,7 +108,7 @@ def test_impossible_entries_are_refused(open_gpu: Open) -> None:
 def test_a_stamp_of_another_time_is_refused(
     open_gpu: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would make everything after it old."""
+    """A stamp far in the future would make all later ones look old."""
     monkeypatch.setattr(module, "_now", lambda: int((START + 100.0) * 1e6))
     reader = ProcessUtilization(None, Journal("GPU 0"))
     second = 1_000_000
@@ -133,7 +133,7 @@ def test_an_idle_gpu_says_nothing_until_the_driver_has_sampled(open_gpu: Open) -
 def test_with_mps_only_who_has_an_entry_is_known(
     open_gpu: Open, tmp_path: Path, server: str
 ) -> None:
-    """What clients do may be counted as their server's."""
+    """The driver may count the work of MPS clients as their server's."""
     (tmp_path / "12").mkdir()
     (tmp_path / "12" / "comm").write_text("nvidia-cuda-mps\n" if server == "named" else "python3\n")
     kind = "mps" if server == "listed" else "compute"
@@ -216,7 +216,7 @@ ENTRY = st.tuples(st.integers(0, 5), st.integers(0, 2**64 - 1), st.integers(0, 2
 
 @given(st.lists(st.lists(ENTRY, max_size=6), max_size=6))
 def test_any_entries_are_ratios_or_nothing(answers: list[list[tuple[int, int, int]]]) -> None:
-    """Whatever the driver writes."""
+    """Whatever the driver writes, a ratio is between 0 and 1."""
     reader = ProcessUtilization(None, Journal("GPU 0"))
     for answer in answers:
         reader._probe = _answering(answer)

@@ -159,7 +159,7 @@ def test_entries_outside_the_hosts_pid_namespace_are_used(
 def test_used_memory_holds_a_gpu_whose_processes_are_hidden(
     open_gpu: Open, pid_namespace: Callable[[str | None], None]
 ) -> None:
-    """What would be called free, and its memory orphaned, counts as held."""
+    """The GPU counts as held, not as free with orphaned memory."""
     pid_namespace(OTHERS_NAMESPACE)
     rig = open_gpu(memory={"total": 80 * GIB, "reserved": 0, "used": 70 * GIB})
     reading = rig.session().read()

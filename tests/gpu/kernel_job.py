@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One kernel on GPU 0, again and again, until standard input ends.
+"""Launch one kernel on GPU 0 repeatedly until standard input ends.
 
     python -m tests.gpu.kernel_job gemm|fma|fp64|copy
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU 0 for a while: what CUPTI and GPM count, power, clock, and the work of a job; prints JSON.
+"""Measure GPU 0 by CUPTI, GPM, power, clock and the launches of a job; print JSON.
 
     python -m tests.gpu.sampled KERNEL|idle SECONDS sampling|not
 
@@ -33,8 +33,8 @@ PATIENCE_SECONDS = 60.0
 PERIOD_SECONDS = 0.25
 
 
-class Spoken:
-    """A process that prints JSON lines, and what it has printed."""
+class JsonProcess:
+    """A child process that reads and prints JSON lines."""
 
     def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
@@ -52,17 +52,17 @@ class Spoken:
         for line in self._process.stdout:
             self._lines.put(json.loads(line))
 
-    def say(self, message: Mapping[str, Any]) -> None:
-        """Send it a line."""
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message) + "\n")
 
-    def heard(self) -> Iterator[dict[str, Any]]:
-        """Yield what was printed since the last call."""
+    def received(self) -> Iterator[dict[str, Any]]:
+        """Yield the messages since the last call."""
         while not self._lines.empty():
             yield self._lines.get()
 
-    def first(self) -> dict[str, Any]:
+    def wait_line(self) -> dict[str, Any]:
         """Wait for a line."""
         return self._lines.get(timeout=PATIENCE_SECONDS)
 
@@ -76,29 +76,29 @@ class Spoken:
             self._process.kill()
 
 
-class Counted:
-    """What CUPTI's child says of one GPU."""
+class ChildMessages:
+    """The messages of CUPTI's child about one GPU."""
 
-    def __init__(self, child: Spoken) -> None:
+    def __init__(self, child: JsonProcess) -> None:
         self._child = child
         self.activities: list[dict[str, Any]] = []
         self.state: str | None = None
-        """Why there is nothing, in its words."""
+        """Why there is no activity, in the child's words."""
 
-    def hear(self) -> None:
-        """Take what it has said."""
-        for message in self._child.heard():
+    def receive(self) -> None:
+        """Take the new messages."""
+        for message in self._child.received():
             if "ratios" in message:
                 self.activities.append(message)
             elif message.get("state", "ok") != "ok":
                 self.state = f"{message['state']}: {message.get('message', '')}"
 
-    def begin(self) -> None:
-        """Wait for the first activity, or the reason why there is none; forget what there was."""
+    def wait_first(self) -> None:
+        """Wait for the first activity or an error; drop the activities so far."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.activities and self.state is None and time.monotonic() < deadline:
             time.sleep(0.1)
-            self.hear()
+            self.receive()
         self.activities.clear()
 
 
@@ -146,24 +146,24 @@ def main() -> None:
     with ExitStack() as stack:
         job = counted = None
         if kernel != "idle":
-            job = Spoken("tests.gpu.kernel_job", kernel)
+            job = JsonProcess("tests.gpu.kernel_job", kernel)
             stack.callback(job.end)
-            job.first()
+            job.wait_line()
         if sampling:
-            child = Spoken("exporter.sources.counters", "cupti")
+            child = JsonProcess("exporter.sources.counters", "cupti")
             stack.callback(child.end)
-            child.say({})
+            child.send({})
             gpu = {"index": 0, "gpu_instances": []}
             gpu["uuid"] = nvml.nvmlDeviceGetUUID(handle)
             gpu["pci_bus_id"] = nvml.nvmlDeviceGetPciInfo(handle).busId
-            child.say({"gpus": [gpu]})
-            counted = Counted(child)
-            counted.begin()
+            child.send({"gpus": [gpu]})
+            counted = ChildMessages(child)
+            counted.wait_first()
         samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)] if has_gpm else []
         if has_gpm:
             nvml.nvmlGpmSampleGet(handle, samples[0])
         if job is not None:
-            list(job.heard())
+            list(job.received())
         watts, hertz = [], []
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -173,8 +173,8 @@ def main() -> None:
         if has_gpm:
             nvml.nvmlGpmSampleGet(handle, samples[1])
         if counted is not None:
-            counted.hear()
-        done = [] if job is None else list(job.heard())
+            counted.receive()
+        done = [] if job is None else list(job.received())
     launches = sum(each["launches"] for each in done)
     print(
         json.dumps(

@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 
 from exporter.specs.derived import RULES
-from tests.gpu.elsewhere import python, skip_without
+from tests.gpu.python_process import python, skip_without
 
 PERIODS = (0.5, 5.0)
 TILES_RATIO = 0.05
 """Padding of tiles, and products that were cut short by the edges."""
 DECIDED_RATIO = 0.1
-"""Clocks that differ by less than this decide nothing."""
+"""Below this difference of the clocks the test cannot decide."""
 
 
 @pytest.fixture(scope="module", name="gpm")
 def _gpm() -> None:
-    """A GPU that torch computes on and GPM measures; asked elsewhere, so that no CUDA is here."""
+    """Require a GPU with torch and GPM; probed in another process, to keep CUDA out of this one."""
     probe = (
         "import torch, pynvml; torch.zeros(1, device='cuda'); pynvml.nvmlInit(); "
         "h = pynvml.nvmlDeviceGetHandleByIndex(0); "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a real GPU: what CUPTI's samples say beside GPM, whose work they see, and what they cost.
+"""On a real GPU: CUPTI's samples agree with GPM, show other processes' work, and cost little.
 
 What is measured is printed, for docs/cupti.md.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from exporter.sources.cupti.release import installed
 from tests.conftest import MEASURED
-from tests.gpu.elsewhere import python, skip_without
+from tests.gpu.python_process import python, skip_without
 from tests.gpu.sampled import means
 
 SECONDS = 15
@@ -25,9 +25,9 @@ COMPARED = {
     "fp64": ("fp64", "sm", "engine"),
     "copy": ("dram", "sm", "engine"),
 }
-"""By kernel: which activities are looked at, first the one that it is about."""
+"""By kernel: the activities to compare; the first is the one that it loads."""
 BUSY = 0.2
-"""An activity above it is that of a kernel, not of a display."""
+"""An activity above it comes from a kernel, not from a display."""
 AS_BEFORE = 0.2
 """Power and clock of an idle GPU vary by as much."""
 COST = 0.05
@@ -54,7 +54,7 @@ def measured(kernel: str, *, sampling: bool = True) -> dict[str, Any]:
 
 
 def test_a_mean_is_of_the_time_that_was_counted() -> None:
-    """Needs no GPU: seconds of no activity, and those that lack a ratio, count for nothing."""
+    """Needs no GPU: intervals without an activity or without the ratio have no weight."""
     activities = [
         {"seconds": 1.0, "ratios": {"tensor": 0.5, "dram": 0.1}},
         {"seconds": 3.0, "ratios": {"tensor": 0.9}},
@@ -93,7 +93,7 @@ def test_cupti_agrees_with_gpm(kernel: str, record_property: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_the_work_of_other_processes_is_seen(record_property: Any) -> None:
-    """The sampling process itself launches nothing: all that it sees is another's."""
+    """The sampling process launches nothing: all that it measures is another process's work."""
     idle, busy = measured("idle")["cupti"], measured("gemm")
     name = "tensor" if "tensor" in busy["cupti"] else "tensor_fp16"
     record_property(
@@ -107,7 +107,7 @@ def test_the_work_of_other_processes_is_seen(record_property: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_what_sampling_does_to_an_idle_gpu(record_property: Any) -> None:
-    """Power and clock without, with, and again without: it is as before when it is over."""
+    """Power and clock without, with and again without sampling: they return to the first values."""
     before, during = measured("idle", sampling=False), measured("idle")
     after = measured("idle", sampling=False)
     for each, when in ((before, "before"), (during, "while sampled"), (after, "after")):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.elsewhere import python, skip_without
 from tests.gpu.profiler_trace import exposed_loading_seconds
+from tests.gpu.python_process import python, skip_without
 
 ONE_POINT = 0.01
 TARGET_PAIR_MICROSECONDS = 20
@@ -18,7 +18,7 @@ TARGET_SLOWDOWN = 0.001
 
 @pytest.fixture(scope="module", name="gpu")
 def _gpu() -> None:
-    """A GPU that torch can compute on; asked elsewhere, so that no CUDA comes into this process."""
+    """Require a GPU with torch; probed in another process, to keep CUDA out of this one."""
     skip_without(
         "import torch; print(torch.zeros(1, device='cuda').item())",
         "torch finds no GPU on this machine",
@@ -99,7 +99,7 @@ def test_no_context_before_the_job_s_own(workers: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
 def test_cost(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a pair of events costs the host, and what ``watch`` costs a step of 10 ms."""
+    """The host time of a pair of events, and of ``watch`` in a step of 10 ms."""
     found = _job("cost")
     with capsys.disabled():
         print(

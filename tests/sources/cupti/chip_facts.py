@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print as JSON what a real release of CUPTI says of chips; the argument is its library."""
+"""Print as JSON what a real release of CUPTI supports on each chip; the argument is its library."""
 
 from __future__ import annotations
 

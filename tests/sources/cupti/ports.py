@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exporter's end of the pipes for a program in the process of the test: time passes in it."""
+"""A port with scripted messages and simulated time, for a program in the test's own process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fake_cupti import FakeCupti, bus_id_of, uuid_of
 
 
 def wanted(*indexes: int, gpu_instances: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Return what the exporter says when it wants these GPUs."""
+    """Return the exporter's request to sample these GPUs."""
     gpus = [
         {
             "uuid": uuid_of(index),
@@ -26,7 +26,7 @@ def wanted(*indexes: int, gpu_instances: tuple[int, ...] = ()) -> dict[str, Any]
 
 
 class ScriptedPort(Port):
-    """Gives messages at their times, and ends at the last moment; each wait lets time pass."""
+    """Delivers messages at their times until `ends_at`; `wait` advances the clock."""
 
     def __init__(self, fake: FakeCupti) -> None:
         self.fake = fake
@@ -45,7 +45,7 @@ class ScriptedPort(Port):
         return self.now
 
     def emit(self, message: Mapping[str, Any]) -> None:
-        """Take a message, if it is one that the exporter takes."""
+        """Record a message that the exporter's parser accepts."""
         parsed(encoded(message).strip(), "cupti")
         self.said.append((round(self.now - 1000.0, 6), dict(message)))
 
@@ -54,7 +54,7 @@ class ScriptedPort(Port):
         self.beats.append(self.now - 1000.0)
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return those whose time has come."""
+        """Return the messages that are due."""
         due = [what for when, what in self.script if when <= self.now - 1000.0]
         self.script = [(when, what) for when, what in self.script if when > self.now - 1000.0]
         for what in due:

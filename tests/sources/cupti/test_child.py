@@ -30,11 +30,11 @@ COMMAND = (
     "driver.LIBRARY = os.environ.get('FAKE_CUDA', driver.LIBRARY); "
     "from exporter.sources.counters.programs import run; raise SystemExit(run('cupti'))",
 )
-"""The child as it is, but that a test may name the driver."""
+"""The real child; a test may name the CUDA driver's library."""
 
 
 class Node(Bench):
-    """The exporter's side, with the child that samples; the clock of the child is the real one."""
+    """The exporter's side and a real sampling child, which runs on the real clock."""
 
     def __init__(self, fake: FakeCupti, **options: Any) -> None:
         self.options = {"library": str(fake.cupti()), "period_seconds": 0.1, **options}
@@ -63,7 +63,7 @@ class Node(Bench):
             self.step()
 
     def state_is(self, gpu: Gpu, state: str | None) -> Callable[[], bool]:
-        """Return what says whether the reading state of a GPU is this."""
+        """Return a check that the reading state of a GPU is `state`."""
 
         def check() -> bool:
             gpu.read()

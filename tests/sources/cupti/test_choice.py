@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sampled of each chip: the search, and its result with NVIDIA's own library."""
+"""Which metrics are sampled on each chip: the search, and its result with NVIDIA's library."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def metric(signal: int, number: int) -> Metric:
 
 
 def monotone(conflicts: Iterable[frozenset[Metric]]) -> Any:
-    """Fits are the sets without any conflict in them."""
+    """A set of metrics fits if no conflict is a subset of it."""
     known = list(conflicts)
     return lambda metrics: not any(conflict <= set(metrics) for conflict in known)
 
@@ -86,7 +86,7 @@ def problems(draw: st.DrawFn) -> tuple[list[list[Metric]], list[frozenset[Metric
 def test_the_most_important_signals_are_kept(
     problem: tuple[list[list[Metric]], list[frozenset[Metric]]],
 ) -> None:
-    """As trying every set finds them: each fits in beside all before it, with some metric each."""
+    """As trying every set finds: a signal is kept if it fits beside those before it."""
     candidates, conflicts = problem
     fits = monotone(conflicts)
 
@@ -102,7 +102,7 @@ def test_the_most_important_signals_are_kept(
 
 
 def test_another_metric_is_tried_before_a_signal_gives_way() -> None:
-    """The better metric of the first signal leaves no room for the second."""
+    """If the better metric of a signal leaves no room for the next signal, another one is taken."""
     one, other, second, third = metric(0, 0), metric(0, 1), metric(1, 0), metric(2, 0)
     conflicts = [{one, second}, {one, third}, {other, third}, {second, third}]
     fits = monotone(map(frozenset, conflicts))
@@ -111,7 +111,7 @@ def test_another_metric_is_tried_before_a_signal_gives_way() -> None:
 
 
 def test_the_search_ends() -> None:
-    """Where nothing fits in beside many that may be changed, it does not try all of them."""
+    """The number of trials is limited where no combination fits."""
     tried = 0
 
     def fits(metrics: tuple[Metric, ...]) -> bool:
@@ -139,7 +139,7 @@ def test_every_signal_is_a_field_in_its_unit() -> None:
 
 
 def test_memory_tensor_and_sm_never_go_first() -> None:
-    """What follows them gives way before; links and the split of tensor work first of all."""
+    """Later signals are dropped first: links and the split of tensor work before all others."""
     order = [signal.name for signal in SIGNALS]
 
     assert set(order[:4]) == {"sm", "engine", "dram", "tensor"}
@@ -153,7 +153,7 @@ def test_memory_tensor_and_sm_never_go_first() -> None:
 def test_every_chip_from_turing_on_is_sampled_in_one_pass(
     package: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """With all that it can give, whatever the release; the config image is small."""
+    """Each chip gives every signal that it has, in one pass; the config image is small."""
     chips = chip_facts(package)["chips"]
 
     assert {chip: set(found["fields"]) for chip, found in chips.items()} == {
@@ -191,7 +191,7 @@ def test_what_is_missing_is_what_is_wanted_or_there(package: str) -> None:
 
 @pytest.mark.parametrize("package", RELEASES)
 def test_a_pipe_is_called_what_the_chip_has(package: str) -> None:
-    """By what CUPTI says of it, not by its name: FP16 is with tensor cores, alone, or with FP32."""
+    """CUPTI's description decides, not the name: a pipe may be FP16 with tensor cores, or alone."""
     found = chip_facts(package)
     named = {chip: set(found["chips"][chip]["fields"].values()) for chip in found["chips"]}
 

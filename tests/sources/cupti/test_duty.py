@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of the time is sampled: one burst in each cycle, at a moment that is drawn."""
+"""With a duty cycle, one burst is sampled in each cycle, at a random time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEP_SECONDS = 0.25
 
 
 def bursts(ratio: float, seconds: float, draw: float) -> Iterator[tuple[bool, float]]:
-    """Yield whether it is time to sample, and for how long in a row."""
+    """Yield (on, seconds) for each period of sampling or pause."""
     duty = Duty(ratio, 1000.0, lambda: draw)
     times = (1000.0 + STEP_SECONDS * number for number in range(round(seconds / STEP_SECONDS)))
     for is_on, moments in groupby(times, duty.is_on):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How CUPTI is loaded, and by whom."""
+"""Which CUPTI libraries are loaded, and in which process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("mapped:", code, [name for name in ("libcupti", "libnvperf", "libcuda") if
 
 
 def library(folder: Path, code: int, version: int) -> Path:
-    """Build a library that says this of its version, and what has to lie beside it."""
+    """Build a library that reports this version, and the libraries that it needs beside it."""
     source = f"int cuptiGetVersion(unsigned *version) {{ *version = {version}; return {code}; }}"
     for name in (*BESIDE, "libcupti.so.13"):
         subprocess.run(
@@ -46,26 +46,26 @@ def library(folder: Path, code: int, version: int) -> Path:
 
 @pytest.mark.parametrize("version", [130200, 130501, 0])
 def test_a_release_that_nobody_checked_is_refused(version: int, tmp_path: Path) -> None:
-    """13.2 crashes as its first function is called, so none is."""
+    """13.2 crashes at its first function, so none is called."""
     with pytest.raises(LibraryUnavailable) as caught:
         CuptiLibrary(library(tmp_path, 0, version))
     assert str(caught.value) == f"CUPTI {version} is not known to this exporter"
 
 
 def test_a_release_that_is_known_is_loaded(tmp_path: Path) -> None:
-    """By its own number, whatever its file's name."""
+    """Its version counts, not its file name."""
     assert CuptiLibrary(library(tmp_path, 0, 28)).version == 28
 
 
 def test_a_library_that_does_not_say_its_version_is_not_used(tmp_path: Path) -> None:
-    """As those of 13.3 and later, where there is no driver."""
+    """13.3 and later do not report it without a driver."""
     with pytest.raises(CuptiError) as caught:
         CuptiLibrary(library(tmp_path, 999, 130101))
     assert caught.value.code == 999
 
 
 def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
-    """Whether it is not there, not whole, or no library."""
+    """A missing file, a truncated one, or no library at all."""
     path = tmp_path / "libcupti.so.13"
     for content in (None, b"", b"\x7fELF and then nothing"):
         if content is not None:
@@ -77,7 +77,7 @@ def test_what_cannot_be_loaded_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_daemon_does_not_load_it() -> None:
-    """Neither importing everything nor reading GPUs does; only what asks for it."""
+    """Neither importing every module nor reading GPUs maps the library."""
     done = subprocess.run(
         [sys.executable, "-c", OWN],
         capture_output=True,
@@ -99,7 +99,7 @@ def test_nvidias_release_is_loaded_and_known(package: str) -> None:
 
 
 def test_every_error_is_told_in_one_line_with_its_code() -> None:
-    """Also those that are not in the table."""
+    """Codes that are not in the table, too."""
     states = {"unsupported", "no_permission", "old_driver", "busy", "mig", "unreachable"}
     for code in (*FAULTS, 3, 12345):
         error = CuptiError(code, "cuptiPmSamplingStart")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that samples, through everything that is known to happen to it."""
+"""The sampling process: what it reports, and how it handles every known fault."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_gpu_with_mig_is_not_touched(play: Play) -> None:
 
 
 def test_counters_that_somebody_else_has_are_waited_for(play: Play) -> None:
-    """The session is given back entirely: nothing of ours is in their way."""
+    """Meanwhile the session is closed, so that nothing of ours blocks the other program."""
     _, port = play("fail cuptiPmSamplingEnable 26 2", seconds=24.0)
 
     assert port.states() == ["busy", "busy"]

@@ -38,7 +38,7 @@ def of(*versions: str) -> list[Release]:
 
 
 def install(folder: Path, package: str, version: str, *, library: bool = True) -> None:
-    """Make what pip leaves behind."""
+    """Write the files of an installed package."""
     name = package.replace("-", "_")
     information = folder / f"{name}-{version}.dist-info"
     information.mkdir(parents=True)
@@ -65,7 +65,7 @@ def install(folder: Path, package: str, version: str, *, library: bool = True) -
 def test_the_newest_that_the_driver_runs_comes_first(
     driver: tuple[int, int] | None, versions: list[str]
 ) -> None:
-    """13.2 and what is not known are never among them."""
+    """13.2 and unknown releases are never used."""
     assert [each.version for each in fitting(RELEASES, driver)] == versions
 
 
@@ -106,7 +106,7 @@ def test_the_newest_that_the_driver_runs_comes_first(
 def test_what_does_not_fit_is_told_with_what_does(
     versions: list[str], driver: tuple[int, int] | None, state: str, message: str
 ) -> None:
-    """One line, and the state of the readings that it costs."""
+    """The message is one line; the state is that of the missing readings."""
     with pytest.raises(Unfit) as caught:
         fitting(of(*versions), driver)
 
@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_told_with_what_does(
 def test_what_fits_is_known_and_not_of_a_later_major(
     releases: list[Release], driver: tuple[int, int] | None
 ) -> None:
-    """Whatever is installed; without a fit there is always something to say."""
+    """Whatever is installed; if no release fits there is a message."""
     try:
         fit = fitting(releases, driver)
     except Unfit as unfit:
@@ -159,7 +159,7 @@ def test_both_packages_are_found_where_they_are_installed(tmp_path: Path) -> Non
 
 
 def test_a_package_without_its_library_is_not_installed(tmp_path: Path) -> None:
-    """Such as one for another system, or half removed."""
+    """Such as a package of another platform, or one that was removed in part."""
     install(tmp_path, CU13, "13.1.115", library=False)
     assert installed([str(tmp_path)]) == ()
 

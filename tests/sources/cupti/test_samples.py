@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples become means by the time that they speak for."""
+"""The mean of samples is weighted by their duration."""
 
 from __future__ import annotations
 

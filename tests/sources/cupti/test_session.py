@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GPU is sampled, on a library that samples as the real one is known to."""
+"""A sampling session on one GPU, with a fake library that behaves like the real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sources.cupti.conftest import Fakes, loaded
 
 SM = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
 TENSOR = "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"
-"""Any names will do: the fake knows none."""
+"""Any names do: the fake does not check them."""
 
 
 def session_of(fake: FakeCupti, chip: str = "AD102") -> SamplingSession:
@@ -48,7 +48,7 @@ def test_a_second_is_measured(fake: Fakes) -> None:
 
 @pytest.mark.parametrize("first", ["zero", "stretched", "plain"])
 def test_the_first_sample_is_dropped_however_it_looks(fake: Fakes, first: str) -> None:
-    """Its values are of a time before the start."""
+    """It covers time before the start."""
     gpu = fake(("AD102",), f"first {first}", f"value {SM} 100 {' '.join(['50'] * 14)}")
     session = session_of(gpu)
 
@@ -136,7 +136,7 @@ def test_counters_are_given_back_even_if_they_cannot_be_stopped(fake: Fakes) -> 
 
 
 def test_the_fake_refuses_a_structure_of_another_size(fake: Fakes) -> None:
-    """Else these tests would show nothing about structures."""
+    """Otherwise these tests would not check the structures."""
     library = loaded(fake())
     call, filled = library.prepared(ProfilerHostConfigAddMetrics)
     filled.struct_size += 8

@@ -31,7 +31,7 @@ IRREGULAR = {
     "PmSamplingCounterDataImageInitialize": "PmSampling_CounterDataImage_Initialize",
     "PmSamplingCounterDataGetSampleInfo": "PmSampling_CounterData_GetSampleInfo",
 }
-"""Names of NVIDIA's that have one underscore more than the others."""
+"""NVIDIA's names with one underscore more than the rule gives."""
 NUMBERS = {
     "CUPTI_PROFILER_TYPE_PM_SAMPLING": PM_SAMPLING,
     "CUPTI_PROFILER_PM_SAMPLING": PM_SAMPLING_API,
@@ -144,5 +144,5 @@ def test_every_structure_is_laid_out_as_nvidias_headers_have_it(
     ],
 )
 def test_a_release_is_told_the_size_that_it_knows(name: str, sizes: dict[int, int]) -> None:
-    """What was appended later, and what the compiler pads, is left out."""
+    """Members of later releases and padding do not count."""
     assert {version: struct_size(STRUCTURES[name], version) for version in sizes} == sizes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python in a process of its own, so that no CUDA comes into the one of the tests."""
+"""Run Python in another process, so that CUDA is not initialised in that of the tests."""
 
 from __future__ import annotations
 

@@ -29,28 +29,6 @@ class Outcome(Enum):
     FAILURE = "failure"
 
 
-OUTCOMES: Mapping[int, Outcome] = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
-    # A field, link or sensor that this GPU model does not have; or a stale handle.
-    pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Outcome.NEVER,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Outcome.NEVER,
-    pynvml.NVML_ERROR_DEPRECATED: Outcome.NEVER,
-    pynvml.NVML_ERROR_NOT_FOUND: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_TIMEOUT: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_IN_USE: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_NO_DATA: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_NOT_READY: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_INVALID_STATE: Outcome.NOT_NOW,
-    pynvml.NVML_ERROR_NO_PERMISSION: Outcome.NO_PERMISSION,
-    pynvml.NVML_ERROR_GPU_IS_LOST: Outcome.DEVICE_GONE,
-    pynvml.NVML_ERROR_RESET_REQUIRED: Outcome.DEVICE_GONE,
-    pynvml.NVML_ERROR_GPU_NOT_FOUND: Outcome.DEVICE_GONE,
-    pynvml.NVML_ERROR_UNINITIALIZED: Outcome.LIBRARY_STATE,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Outcome.LIBRARY_STATE,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Outcome.LIBRARY_STATE,
-}
-
 OLD_DRIVER_CODES = frozenset(
     {
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -70,6 +48,25 @@ LIBRARY_REASONS: Mapping[int, str] = {
         "the driver library and the kernel driver have different versions (driver updated?)"
     ),
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 was not found",
+}
+
+
+OUTCOMES: Mapping[int, Outcome] = {
+    **dict.fromkeys(OLD_DRIVER_CODES, Outcome.NEVER),
+    pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
+    # A field, link or sensor that this GPU model does not have; or a stale handle.
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
+    pynvml.NVML_ERROR_NOT_FOUND: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_TIMEOUT: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_IN_USE: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NO_DATA: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NOT_READY: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_INVALID_STATE: Outcome.NOT_NOW,
+    pynvml.NVML_ERROR_NO_PERMISSION: Outcome.NO_PERMISSION,
+    **dict.fromkeys(GONE_REASONS, Outcome.DEVICE_GONE),
+    pynvml.NVML_ERROR_UNINITIALIZED: Outcome.LIBRARY_STATE,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Outcome.LIBRARY_STATE,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Outcome.LIBRARY_STATE,
 }
 
 

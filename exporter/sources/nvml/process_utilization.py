@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from ctypes import byref, c_uint, c_ulonglong
 from typing import Any
 
@@ -97,13 +97,20 @@ class ProcessUtilization:
         first = self._seen == 0
         percents: dict[int, list[int]] = defaultdict(list)
         refused = set()
-        for pid, stamp, percent in list(self._new(entries)):
+        # Drivers also return old entries of processes that have ended.
+        since, latest = self._seen, _now() + AHEAD_MICROSECONDS
+        for pid, stamp, percent in entries:
+            if not since < stamp <= latest:
+                continue
             if ENGINE_PERCENT(percent) is None:
                 refused.add(pid)
             else:
                 percents[pid].append(percent)
                 self._seen = max(self._seen, stamp)
-        self._note(bool(refused))
+        if refused:
+            self._journal.implausible(GROUP, _VALUES, worked=self._seen != 0)
+        else:
+            self._journal.answered(GROUP, _VALUES)
         if first:
             return {}
         return {
@@ -111,17 +118,6 @@ class ProcessUtilization:
             for pid in pids
             if pid not in refused and (complete or pid in percents)
         }
-
-    def _new(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        """Yield the new entries: drivers also return old ones of processes that have ended."""
-        latest = _now() + AHEAD_MICROSECONDS
-        return (entry for entry in entries if self._seen < entry[1] <= latest)
-
-    def _note(self, refused: bool) -> None:
-        if refused:
-            self._journal.implausible(GROUP, _VALUES, worked=self._seen != 0)
-        else:
-            self._journal.answered(GROUP, _VALUES)
 
     def _fill_newest(self, array: Any, count: c_uint) -> int:
         info = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()

@@ -168,9 +168,7 @@ class IdentityReader:
                 plausible.TEMPERATURE_CELSIUS,
             ),
             pcie_generation_max=ask(
-                "pcie",
-                "nvmlDeviceGetMaxPcieLinkGeneration",
-                plausible.PCIE_GENERATION,
+                "pcie", "nvmlDeviceGetMaxPcieLinkGeneration", plausible.PCIE_GENERATION
             ),
             pcie_width_max=ask("width", "nvmlDeviceGetMaxPcieLinkWidth", plausible.PCIE_WIDTH),
             nvlink_count=int(links) if links is not None else None,

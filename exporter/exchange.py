@@ -84,20 +84,20 @@ def connected(
     raise problem
 
 
-def asked(
-    opened: socket.socket, question: bytes, deadline: Deadline, most_bytes: int
+def roundtrip(
+    opened: socket.socket, request: bytes, deadline: Deadline, most_bytes: int
 ) -> http.client.HTTPResponse:
-    """Send a GET and return the head of its answer; head and body have at most so many bytes.
+    """Send a GET and return the head of the response; the caller reads the body.
 
-    Its body is read under the same deadline.
+    The deadline and `most_bytes` hold for head and body together.
 
     Raises:
-        OSError: no answer comes in time.
-        http.client.HTTPException: it is not HTTP.
-        TooMuch: it is too long; also when the body is read.
+        OSError: no response in time.
+        http.client.HTTPException: the response is not HTTP.
+        TooMuch: the response is too long; also while the body is read.
     """
     opened.settimeout(deadline.left())
-    opened.sendall(question)
+    opened.sendall(request)
     limited = _Limited(opened, deadline, most_bytes)
     response = http.client.HTTPResponse(limited, method="GET")  # type: ignore[arg-type]
     response.begin()

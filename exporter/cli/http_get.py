@@ -84,7 +84,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
     """
     import http.client
 
-    from exporter.exchange import Deadline, asked, connected, get_lines
+    from exporter.exchange import Deadline, connected, get_lines, roundtrip
 
     url, page = daemon.url, f"{daemon.url}{path}"
     credentials = daemon.credentials()
@@ -95,7 +95,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
     try:
         request = get_lines(f"{url.path}{path}", url.host, url.port, headers)
         with connected(url.host, url.port, deadline, _context(url, credentials)) as opened:
-            response = asked(opened, request, deadline, most_bytes + HEAD_BYTES)
+            response = roundtrip(opened, request, deadline, most_bytes + HEAD_BYTES)
             body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _reason(error, url, credentials, deadline)

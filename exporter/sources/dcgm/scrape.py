@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from exporter.exchange import Deadline, TooMuch, asked, connected, get_lines
+from exporter.exchange import Deadline, TooMuch, connected, get_lines, roundtrip
 from exporter.sources.proc.tcp import accepted_by
 
 MOST_BYTES = 4_000_000
@@ -91,7 +91,7 @@ def _fetch(target: Target, deadline: Deadline) -> str:
     with opened:
         if target.procfs is not None:
             _check_owner(opened, target, target.procfs, deadline)
-        return _text(asked(opened, _request(target, host, port), deadline, MOST_BYTES))
+        return _text(roundtrip(opened, _request(target, host, port), deadline, MOST_BYTES))
 
 
 def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: Deadline) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from exporter.exchange import Deadline, TooMuch, asked
+from exporter.exchange import Deadline, TooMuch, roundtrip
 from exporter.model.workload import Workload
 from exporter.sources.poller import Unreadable
 
@@ -78,7 +78,7 @@ def _get(
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.settimeout(deadline.left())
             engine.connect(path)
-            response = asked(engine, question.encode(), deadline, MOST_BYTES)
+            response = roundtrip(engine, question.encode(), deadline, MOST_BYTES)
             return response, response.read()
     except TooMuch:
         raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB") from None

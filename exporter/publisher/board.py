@@ -14,25 +14,26 @@ from exporter.model.snapshot import BoardTotals
 from exporter.publisher.skipped_rounds import CountersOrDriver
 
 KEPT_SECONDS = 10.0
-"""Longer ago than this no interval ended whose energy is still asked for."""
+"""How far back the energy of an interval can be read."""
 
 
 class BoardTotal:
-    """A counter that is the driver's total or our own sum, whichever came first; it never switches,
-    so it never jumps.
+    """A counter: the driver's total or our own sum, whichever came first.
+
+    It never switches between the two, so it never jumps.
     """
 
     __slots__ = ("_ours", "_sum", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None while the driver does not give its total, and while our sum is not complete."""
+        """None while the driver does not report its total, and while our sum is incomplete."""
         self._sum = 0.0
         self._ours: bool | None = None
-        """None before the first value of either."""
+        """Whether we sum; None before the first value of either."""
 
     def follow(self, total: float | None) -> None:
-        """Take the driver's total; None means that it is not known now."""
+        """Take the driver's total; None if the driver does not report it now."""
         if self._ours:
             return
         if total is not None:
@@ -40,7 +41,7 @@ class BoardTotal:
         self.value = total
 
     def add(self, increment: float | None, *, known: bool = True) -> None:
-        """Add to our own sum, left out unless it is `known`; no effect where the driver counts."""
+        """Add to our own sum, shown only while `known`; no effect where the driver counts."""
         if increment is not None and self._ours is not False:
             self._ours = True
             self._sum += increment
@@ -48,22 +49,19 @@ class BoardTotal:
             self.value = self._sum if known else None
 
 
-def _nothing(*_: object) -> None:
-    """Return that nothing has such a counter."""
-
-
 class BoardCounter(NamedTuple):
-    """One counter of the board: the driver's total, and what an interval adds where we count."""
+    """One counter of the board, and where its total or its increments come from."""
 
     field: str
-    """Of `BoardTotals`."""
-    driver: Callable[[Vitals], float | None] = _nothing
-    counted: Callable[[Activity], float | None] = _nothing
-    """What the hardware counters give of an interval."""
-    read: Callable[[Vitals, float], float | None] = _nothing
-    """What the driver's own readings give of it, for where the counters give nothing."""
+    """The field of `BoardTotals`."""
+    driver: Callable[[Vitals], float | None] = lambda _: None
+    """The driver's total."""
+    counted: Callable[[Activity], float | None] = lambda _: None
+    """The increment by the hardware counters."""
+    read: Callable[[Vitals, float], float | None] = lambda *_: None
+    """The increment by the driver's readings, used where the hardware counters have none."""
     label: str | None = None
-    """Where the field is a mapping."""
+    """The key, where the field is a mapping."""
 
 
 def _energy(vitals: Vitals, seconds: float) -> float | None:
@@ -150,11 +148,11 @@ class BoardIntegral:
 
 
 class EnergyHistory:
-    """The energy of a board over any recent time: an activity may end before its round does."""
+    """The energy of a board over any recent interval: hardware counters lag behind the driver."""
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque()
-        """Monotonic time, and the joules until then."""
+        """Monotonic time, and the joules up to it."""
 
     def add(self, now: float, seconds: float, joules: float | None) -> None:
         """Add the energy of a round; after a gap (``seconds = 0``, None) start over."""
@@ -166,7 +164,7 @@ class EnergyHistory:
             self._marks.popleft()
 
     def between(self, start: float, end: float) -> float | None:
-        """Return the joules between two monotonic times; None where not all is known."""
+        """Return the joules between two monotonic times; None outside the history."""
         before, after = self._until(start), self._until(end)
         return None if before is None or after is None else after - before
 

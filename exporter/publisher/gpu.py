@@ -21,7 +21,7 @@ from exporter.specs.precisions import UNSTATED, reported_precision
 FP8 = "fp8"
 NOT_FRESH = "no fresh reading"
 MOST_LOGGED_PRECISIONS = 16
-"""Names come from jobs: more different ones than this are not logged."""
+"""Limit of distinct names in the log: jobs choose the names."""
 FAULT = "is read, but its readings cannot be worked with"
 
 log = logging.getLogger(__name__)
@@ -43,23 +43,23 @@ class TrackedGpu:
         self.board = BoardIntegral()
         self.shares: dict[int | None, TrackedShare] = {}
         self.reading: Reading | None = None
-        """The last one that was integrated."""
+        """The last reading that was integrated."""
         self.problem: str | None = None
         self.seen_at = now
-        """Monotonic time at which it was last read, or found asleep."""
+        """Monotonic time of the last reading, or at which it was last found suspended."""
         self.stale = False
         self._specs = specs
         self._rules = rules
         self._precision: str | None = None
-        """What its training ranks report to compute in, when its ceilings were last set."""
+        """The precision that its ranks reported when its ceilings were last set."""
         self._engine = False
-        """Whether a process on it had loaded Transformer Engine then."""
+        """Whether a process on it had loaded Transformer Engine at that time."""
         self._counts = counts
         self._ceilings_due = True
         self._fault: str | None = None
-        """What went wrong with the last reading."""
+        """The error of the last reading."""
         self._logged_fault: type[Exception] | None = None
-        """The kind of fault that is in the log, until the GPU is shown again."""
+        """The type of error that was logged last; None once the GPU is up again."""
 
     def reconfigure(self, specs: SpecBook, rules: Rules) -> None:
         """Use other specs and rules from the next report on."""
@@ -68,13 +68,13 @@ class TrackedGpu:
 
     @property
     def last_shares(self) -> GpuShares:
-        """The GPU and its shares, with the processes on them, by its last reading."""
+        """The GPU, and its shares as of the last reading."""
         return self.device, self.reading.shares if self.reading is not None else ()
 
     def take(self, report: SlotReport, claims: Claims, work: NodeWork, now: float) -> None:
         """Take the report after a round; integrate its reading if that is a new one.
 
-        A fault in it leaves every other GPU alone: this one is down until a later reading.
+        An exception takes down this GPU only, until a later reading succeeds.
         """
         self.problem = report.problem
         if report.problem == SUSPENDED:
@@ -99,20 +99,22 @@ class TrackedGpu:
         ):
             return
         self.seen_at = now
-        self.reading = reading  # also if it goes wrong: no interval may count twice
+        self.reading = reading  # even if it fails: no interval may count twice
         self._integrate(reading, last, claims, work)
         self._fault = None
 
     def _log_fault(self, error: Exception) -> str:
-        """Log what went wrong, each kind of it once; return it as the reason why it is down."""
+        """Log an error, each type once in a row; return the reason why the GPU is down."""
         if type(error) is not self._logged_fault:
             self._logged_fault = type(error)
             log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
         return f"{FAULT}: {type(error).__name__}"
 
     def _set_ceilings(self, precision: str | None, *, engine: bool) -> None:
-        """Set the ceilings, with tensor work in what the jobs report, else in the configured
-        precision, else in FP8 where a process has loaded what computes in it."""
+        """Set the ceilings, with tensor work in the precision that the jobs report.
+
+        Else in the configured precision, else in FP8 where a process loaded Transformer Engine.
+        """
         self._ceilings_due = True
         self._precision, self._engine = precision, engine
         wanted = self._rules.precision or (FP8 if engine else None)
@@ -128,7 +130,10 @@ class TrackedGpu:
         if ceilings.assumed_precision is None or precision.lower() in UNSTATED:
             return ceilings
         assumed = reported_precision(ceilings.peak_flops_per_second, precision)
-        if assumed is None and self._first_time(precision):
+        logged = self._counts.logged_precisions
+        is_new = precision not in logged and len(logged) < MOST_LOGGED_PRECISIONS
+        if assumed is None and is_new:
+            logged.add(precision)
             log.warning(
                 "GPU %d (%s): no tensor peak is known for precision %r, which its job reports:"
                 " its FLOPs are only bounded",
@@ -137,14 +142,6 @@ class TrackedGpu:
                 precision,
             )
         return replace(ceilings, assumed_precision=assumed)
-
-    def _first_time(self, precision: str) -> bool:
-        """Return whether to log this precision: each once, and only the first few."""
-        logged = self._counts.logged_precisions
-        if precision in logged or len(logged) >= MOST_LOGGED_PRECISIONS:
-            return False
-        logged.add(precision)
-        return True
 
     def _share_ceilings(self, gpu_instance: int | None) -> Ceilings | None:
         if gpu_instance is None or self.ceilings is None:
@@ -173,7 +170,7 @@ class TrackedGpu:
         self.shares = present
 
     def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:
-        """Add what a window of a training rank adds to the inferred stall of a share."""
+        """Add to the inferred stall of a share."""
         share = self.shares.get(gpu_instance)
         if share is not None:
             share.add_stall(method, seconds)
@@ -201,10 +198,7 @@ class TrackedGpu:
         return share
 
     def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
-        """Return what is shown of it at monotonic time `now`.
-
-        Where that goes wrong the GPU is shown as down, and why.
-        """
+        """Return its part of the snapshot at monotonic time `now`; after an exception, as down."""
         try:
             reading = self.reading
             problem = self.problem or self._fault or self._staleness(now)
@@ -219,7 +213,7 @@ class TrackedGpu:
         return picture
 
     def _staleness(self, now: float) -> str | None:
-        """Return that there is no fresh reading, or None where there is one."""
+        """Return NOT_FRESH if the last reading is too old, else None."""
         reading = self.reading
         stale = (
             reading is None or now - reading.monotonic_seconds >= self._rules.stale_after_seconds
@@ -264,8 +258,10 @@ class TrackedGpu:
 
 
 def _loads_engine(reading: Reading, before: bool) -> bool:
-    """Return whether a process on the GPU may compute in FP8 by Transformer Engine; as `before`
-    while the driver lists no processes."""
+    """Return whether a process on the GPU has loaded Transformer Engine.
+
+    `before` is returned while the driver lists no processes.
+    """
     listed = [share.processes for share in reading.shares if share.processes is not None]
     if not listed:
         return before

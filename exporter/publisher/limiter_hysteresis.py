@@ -7,24 +7,23 @@ import math
 from collections.abc import Mapping
 
 TAKEOVER_SECONDS = 2.5
-"""A limiter takes the place of another that it leads by this within the window."""
+"""A limiter that leads by this much within the window replaces the one shown."""
 USUAL_SECONDS = 30.0
 USUAL_LEAD_SECONDS = 3.0
-"""Else where it leads by this over about the last half minute, what is older counting less. Bursts
-and pauses of up to 5 s each lead in the window by turns, by 2 s at most, but not over the longer
-time."""
+"""Or it leads by this much over an exponential average of 30 s. Bursts and pauses of up to 5 s
+lead in the window by turns, by 2 s at most, but not in the average."""
 
 
 class SteadyLimiter:
-    """The limiter of a share, which does not change with every burst."""
+    """The limiter of a share, with hysteresis."""
 
     def __init__(self) -> None:
         self.limiter: str | None = None
         self._usual: dict[str, float] = {}
-        """Seconds by limiter, those long ago counting less and less."""
+        """Seconds by limiter, with exponential decay."""
 
     def add(self, interval_seconds: float, limited: Mapping[str, float]) -> None:
-        """Add an interval: for how many seconds each limiter held."""
+        """Add an interval: the seconds of each limiter in it."""
         kept = math.exp(-interval_seconds / USUAL_SECONDS)
         self._usual = {
             name: kept * self._usual.get(name, 0.0) + seconds for name, seconds in limited.items()
@@ -36,10 +35,10 @@ class SteadyLimiter:
             self.limiter = None
             return
         longest, usual = (max(each, key=each.__getitem__) for each in (window, self._usual))
-        held = self.limiter
-        if held is None or window[longest] - window.get(held, 0.0) >= TAKEOVER_SECONDS:
+        shown = self.limiter
+        if shown is None or window[longest] - window.get(shown, 0.0) >= TAKEOVER_SECONDS:
             self.limiter = longest
             return
-        lead = self._usual[usual] - self._usual.get(held, 0.0)
+        lead = self._usual[usual] - self._usual.get(shown, 0.0)
         if window.get(usual) and lead >= USUAL_LEAD_SECONDS:
             self.limiter = usual

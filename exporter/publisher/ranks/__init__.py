@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training ranks: which GPU each is on, what its processes did together, what to believe."""
+"""Training ranks: the GPU of each, the sum of its processes, and checks of what they report."""
 
 from __future__ import annotations
 

@@ -10,31 +10,32 @@ from exporter.derive.stall import CHECK_SECONDS, believable_seconds
 from exporter.model.training import STALL_EXCEEDS_IDLE
 
 NOTICED_SECONDS = 0.001
-"""An excess smaller than this is rounding."""
+"""A smaller excess is a rounding error."""
 
 
 class StallCheck:
-    """Compares the stall that a rank claims with the idle time of its GPU, window by window.
+    """Limits the stall that a rank claims to the idle time of its GPU, window by window.
 
-    A window ends with the first report after a minute. What does not fit is kept until then, in
-    case the GPU's readings catch up, and is then dropped: what was let through never falls.
+    A window ends with the first report after a minute. An excess is withheld until then, because
+    the GPU's readings may lag behind, and then dropped. The accepted total never falls.
     """
 
     def __init__(self, disbelieved: Counter[str]) -> None:
-        """Count in `disbelieved` the windows in which something had to be dropped."""
+        """Count in `disbelieved` the windows in which an excess was dropped."""
         self._disbelieved = disbelieved
         self.passed: Mapping[str, float] = {}
-        """By phase: what is believed; as long as everything fits, the claims themselves."""
+        """By phase: the accepted seconds; the same object as the claim while all is accepted."""
         self._claimed: Mapping[str, float] | None = None
         self._withheld: dict[str, float] = {}
-        """By phase: what did not fit, in this window and before."""
+        """By phase: the excess of this window and of all before."""
         self._dropped = 0.0
-        """The part of it that is no longer let through."""
+        """The part of the excess that is never accepted, of windows that have ended."""
         self._start = (0.0, 0.0, 0.0)
+        """Monotonic time, observed and idle seconds at the start of the window."""
         self._passed_in_window = 0.0
 
     def add(self, claimed: Mapping[str, float], now: float, observed: float, idle: float) -> None:
-        """Take the stall claimed up to monotonic time `now`, by phase, and the GPU's times."""
+        """Take the stall claimed up to `now`, by phase, and the GPU's observed and idle seconds."""
         before, self._claimed = self._claimed, claimed
         if before is None:
             self.passed = claimed
@@ -59,14 +60,14 @@ class StallCheck:
     def _withhold(
         self, claimed: Mapping[str, float], before: Mapping[str, float], wanted: float, room: float
     ) -> None:
-        """Let through as much as there is room for, of each phase the same part."""
+        """Accept as much as there is room for, in the same proportion of each phase."""
         part = 1.0 if wanted <= room else room / wanted
         kept = self._dropped
         total = sum(self._withheld.values())
         for phase, seconds in claimed.items():
-            held = self._withheld.get(phase, 0.0)
-            dropped = kept * held / total if total else 0.0
-            waiting = held - dropped + max(seconds - before.get(phase, 0.0), 0.0)
+            withheld = self._withheld.get(phase, 0.0)
+            dropped = kept * withheld / total if total else 0.0
+            waiting = withheld - dropped + max(seconds - before.get(phase, 0.0), 0.0)
             self._withheld[phase] = dropped + (1.0 - part) * waiting
         self._passed_in_window += part * wanted
 

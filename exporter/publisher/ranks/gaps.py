@@ -7,10 +7,10 @@ from collections import deque
 from typing import NamedTuple
 
 KEPT_INTERVALS = 16
-"""Times before the last interval are needed: reports wait until the counters have caught up."""
+"""How many intervals back a time can be read: reports wait for the counters."""
 SLACK_RATIO = 0.1
-"""Intervals with a smaller gap between them are consecutive: their lengths come from the
-driver's clock, and their ends from this one."""
+"""A smaller gap between two intervals is ignored: lengths come from the driver's clock, ends from
+this process's."""
 
 
 class GapTimes(NamedTuple):
@@ -18,22 +18,23 @@ class GapTimes(NamedTuple):
 
     observed: float
     idle: float
-    """For which nothing ran, as if idle time were spread evenly over an interval."""
+    """Seconds without work, taken as spread evenly over an interval."""
     least: float
-    """The same, at least: wherever in its interval the idle time lay."""
+    """The lower bound of idle seconds, wherever in its interval the idle time lies."""
     most: float
-    """The same, at most: also time that was not observed may have been idle."""
+    """The upper bound: time that was not observed may have been idle."""
 
 
 class _Interval(NamedTuple):
     start: float
     end: float
     before: GapTimes
-    """Up to its start."""
+    """The times at its start."""
     after: GapTimes
+    """The times at its end."""
 
     def at(self, monotonic: float) -> GapTimes:
-        """Return the seconds up to a time within it."""
+        """Return the times at a moment within it."""
         (observed, idle, least, most), after = self.before, self.after
         passed, left = monotonic - self.start, self.end - monotonic
         return GapTimes(
@@ -51,9 +52,9 @@ class GapClock:
         self.begin: float | None = None
         """Monotonic time of the first reading; None before that."""
         self.end: float | None = None
-        """Monotonic time up to which it was observed last."""
+        """Monotonic time of the end of the last observed interval."""
         self._total = GapTimes(0.0, 0.0, 0.0, 0.0)
-        """Up to that time."""
+        """The times at `end`."""
         self._lag = 0.0
         self._intervals: deque[_Interval] = deque(maxlen=KEPT_INTERVALS)
 
@@ -66,10 +67,10 @@ class GapClock:
         margin_ratio: float = 0.0,
         lag_seconds: float = 0.0,
     ) -> None:
-        """Add an interval that ends at `monotonic`; None if it was not observed.
+        """Add an interval that ends at `monotonic`; its ratio is None if it was not observed.
 
-        The ratio may be off by `margin_ratio`, and what it is of may lie up to `lag_seconds`
-        before the interval.
+        The ratio may be off by `margin_ratio`, and the interval it describes may lie up to
+        `lag_seconds` earlier.
         """
         if self.end is None:
             self.begin = self.end = monotonic if gap_ratio is None else monotonic - seconds
@@ -92,10 +93,10 @@ class GapClock:
         self.end = monotonic
 
     def at(self, monotonic: float) -> GapTimes:
-        """Return the seconds up to a time around the last intervals.
+        """Return the times at a moment around the last intervals.
 
-        Between two such times the share was idle for at least the second's `least` less the
-        first's `most`, and at most the other way round.
+        Between two moments the share was idle for at least ``later.least - earlier.most`` and at
+        most ``later.most - earlier.least``.
         """
         times = self._at(monotonic)
         return times._replace(most=self._at(monotonic + self._lag).most) if self._lag else times
@@ -112,5 +113,5 @@ class GapClock:
             if monotonic >= interval.start:
                 return interval.at(monotonic)
             later, until = interval.before, interval.start
-        # Before all that is kept.
+        # Before the oldest interval.
         return later._replace(least=max(0.0, later.least - (until - monotonic)))

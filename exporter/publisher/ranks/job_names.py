@@ -9,25 +9,21 @@ from itertools import count
 from exporter.model.training import TrainingReport
 
 MOST_BYTES = 128
-"""The longest name, with its suffix."""
+"""Limit of a name with its suffix."""
 
 Job = tuple[int | None, str]
 """The user's number, and the name that the user gave the job."""
 
 
 class JobNames:
-    """Gives each job a name that no other job has; it stays while the job is known."""
+    """Assigns each job a unique name, which it keeps while it is known."""
 
     def __init__(self) -> None:
         self._names: dict[Job, str] = {}
         self._given: set[str] = set()
 
     def name(self, report: TrainingReport) -> str:
-        """Return the name of the job that a report belongs to.
-
-        It is the job's own if no other job has it; else its owner is added, or a number where the
-        owner is not known.
-        """
+        """Return the name of a report's job: its own if unique, else with its owner or a number."""
         job = job_of(report)
         name = self._names.get(job)
         if name is None:
@@ -38,7 +34,7 @@ class JobNames:
         return name
 
     def keep(self, jobs: set[Job]) -> None:
-        """Forget every other job; its name may be given again."""
+        """Forget all other jobs; their names may be assigned again."""
         for job in self._names.keys() - jobs:
             self._given.remove(self._names.pop(job))
 
@@ -56,7 +52,7 @@ def _candidates(job: str, owner: str | None) -> Iterator[str]:
         yield _added(job, str(number))
 
 
-def _added(job: str, what: str) -> str:
-    tail = f" ({what})"
+def _added(job: str, suffix: str) -> str:
+    tail = f" ({suffix})"
     room = MOST_BYTES - len(tail.encode())
     return job.encode()[:room].decode(errors="ignore") + tail

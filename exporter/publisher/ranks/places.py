@@ -11,7 +11,7 @@ from exporter.model.training import NO_DEVICE, TrainingReport
 
 
 class Place(NamedTuple):
-    """A share of a GPU as the labels name it; without a UUID, no GPU at all."""
+    """A share of a GPU by its labels; without a UUID, no GPU."""
 
     uuid: str | None
     gpu_instance: int | None
@@ -20,19 +20,18 @@ class Place(NamedTuple):
 NOWHERE = Place(None, None)
 
 GpuShares = tuple[Device, Sequence[ShareReading]]
-"""A GPU, and its shares with the processes on them."""
+"""A GPU and its shares."""
 
 Listed = Mapping[str, frozenset[int]]
-"""By UUID of the physical GPU: every process on any of its shares, as far as they are listed."""
+"""By UUID of the GPU: the pids of the processes that the driver lists on any of its shares."""
 
 
 def locate(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
     """Return where a process runs: by the device that it reports, else by its pid.
 
-    None where neither names a GPU of this node.
-
-    A UUID counts by its digits alone: under MIG some runtimes give the parent's, and older drivers
-    name a MIG device ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.
+    None if neither names a GPU of this node. UUIDs are compared without their prefix: under MIG
+    some runtimes report the parent's UUID, and older drivers call a MIG device
+    ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.
     """
     if report.device == NO_DEVICE:
         return NOWHERE
@@ -62,16 +61,16 @@ def _digits(uuid: str) -> str:
 
 
 def _by_pid(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
-    itself = report.host_pids[:1]
+    pid = report.host_pids[:1]
     for device, shares in gpus:
         for share in shares:
-            if any(process.pid in itself for process in share.processes or ()):
+            if any(process.pid in pid for process in share.processes or ()):
                 return Place(device.uuid, share.gpu_instance)
     return None
 
 
 def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
-    """Return the processes that the driver lists, of whatever type."""
+    """Return the pids that the driver lists on each GPU."""
     return {
         device.uuid: frozenset(process.pid for share in shares for process in share.processes or ())
         for device, shares in gpus
@@ -79,10 +78,9 @@ def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
 
 
 def verified(reports: Iterable[TrainingReport], place: Place, listed: Listed) -> bool | None:
-    """Return whether any of these processes, or an ancestor of it, is on the GPU of a place.
+    """Return whether the driver lists one of these processes, or an ancestor, on the GPU.
 
-    None for a place without a GPU; False where the driver lists no processes, or where the
-    reporting ones cannot be seen.
+    None for a place without a GPU; False where the driver lists no processes.
     """
     if place.uuid is None:
         return None

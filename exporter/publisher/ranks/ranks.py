@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of all training jobs on this node, and what they say of its GPUs."""
+"""The ranks of all training jobs on this node, and what they report about its GPUs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from exporter.publisher.ranks.shared_stall import SharedStall
 from exporter.publisher.ranks.windows import Window
 
 INFERRED_BY_CLIENT = "client"
-"""The method of inference from the host wait that a job reports."""
+"""The label `method` of a stall that is inferred from the host's wait."""
 LOST_SECONDS = 30.0
-"""A rank whose GPU is not found for so long is logged."""
+"""A rank is logged after its GPU was not found for this long."""
 LOST_LOG_SECONDS = 10.0
-"""Between two such lines: any user can cause them."""
+"""At most one such log line in this time: any user can cause them."""
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _RankKey = tuple[str, int, Place]
 
 
 class WorkClaim(NamedTuple):
-    """The work that one process states, by its last report."""
+    """The FLOPs that one process reports."""
 
     report_id: str
     seconds: float
@@ -42,21 +42,21 @@ class WorkClaim(NamedTuple):
     flops: float
     """Since the process began."""
     precision: str | None
-    """As it names it."""
+    """The name that the job reports."""
     is_done: bool = True
-    """Whether the GPU has done it; else it may only have been launched."""
+    """Whether the GPU has finished it; else it may only have been launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the ranks on a node's GPUs report of these GPUs."""
+    """What the ranks report about the node's GPUs."""
 
     stalls: Mapping[Place, Stall] = field(default_factory=dict)
-    """Of the last seconds; without the shares that no rank reports of."""
+    """By share: the stall of the last seconds."""
     precisions: Mapping[str, str] = field(default_factory=dict)
     """By UUID of the GPU: the precision that every rank on it computes in."""
     work: Mapping[Place, Sequence[WorkClaim]] = field(default_factory=dict)
-    """Of the living processes that state their FLOPs."""
+    """By share: the FLOPs of the processes that are alive and report any."""
 
 
 class Ranks:
@@ -64,21 +64,20 @@ class Ranks:
 
     def __init__(self, disbelieved: Counter[str] | None = None) -> None:
         self.disbelieved = Counter() if disbelieved is None else disbelieved
-        """By reason: the minutes in which a claim was cut to what the GPU allows."""
+        """By reason: the minutes in which a claim was cut to what the GPU can have done."""
         self.claims = Claims()
-        """As of the last reports that were taken."""
+        """By the last reports."""
         self._names = JobNames()
         self._keys: dict[str, _RankKey] = {}
-        """By report id. A key never changes while the id lives, and no other user's process has
-        the same."""
+        """By report id; a key never changes, and processes of two users never share one."""
         self._searched: dict[str, float] = {}
-        """By report id: since when its GPU is sought; infinite once that was logged."""
+        """By report id: since when its GPU is not found; infinite once that was logged."""
         self._lost_logged_at = float("-inf")
         self._records: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
         self._taken_at: float | None = None
         self._shared: dict[Place, SharedStall] = {}
-        """By share on which the stall of a rank was bounded."""
+        """By share: the inferred stall of its ranks."""
 
     def take(
         self, reports: Sequence[TrainingReport], gpus: Sequence[GpuShares], now: float
@@ -95,9 +94,11 @@ class Ranks:
         if len(self._records) > before:
             self._records = dict(sorted(self._records.items(), key=_order))
         self._drop({report.report_id for report in reports})
-        # A name is given again only once nothing of the job that had it is known.
+        # A name is assigned again only once all of the job that had it is forgotten.
         self._names.keep({job_of(report) for report in reports})
-        self._verify(gpus)
+        listed = listed_processes(gpus) if self._records else {}
+        for (_, _, place), record in self._records.items():
+            record.verify(place, listed)
         seconds = 0.0 if self._taken_at is None else now - self._taken_at
         self._taken_at = now
         for record in self._records.values():
@@ -105,10 +106,10 @@ class Ranks:
         self.claims = self._claims(now)
 
     def settle(self, gaps: Mapping[Place, GapClock]) -> Mapping[Place, Bounds]:
-        """Judge what was taken, once the interval that it was reported in has been integrated.
+        """Process the reports of an interval after its reading; return added stall by share.
 
         Returns:
-            By place: what the windows that have grown add to the inferred stall, in seconds.
+            By share: the growth of the inferred stall, in seconds.
         """
         now = self._taken_at or 0.0
         bounded: dict[Place, int] = {}
@@ -132,7 +133,7 @@ class Ranks:
         return added
 
     def pictures(self, now: float) -> tuple[Rank, ...]:
-        """Return what is shown of every rank."""
+        """Return the ranks of the snapshot."""
         return tuple(
             rank_picture(job, rank, place, record, now)
             for (job, rank, place), record in self._records.items()
@@ -153,7 +154,7 @@ class Ranks:
         return key
 
     def _log_lost(self, report: TrainingReport, now: float) -> None:
-        """Log, once, that the GPU of a process was not found for long; one in ten seconds."""
+        """Log once that the GPU of a process was not found; at most one line in 10 s."""
         since = self._searched.setdefault(report.report_id, now)
         if now - since >= LOST_SECONDS and now - self._lost_logged_at >= LOST_LOG_SECONDS:
             self._searched[report.report_id] = float("inf")
@@ -175,21 +176,13 @@ class Ranks:
             if not record.last:
                 del self._records[key]
 
-    def _verify(self, gpus: Sequence[GpuShares]) -> None:
-        """Find out which of the living ranks are on the GPU that they name."""
-        listed = listed_processes(gpus) if self._records else {}
-        for (_, _, place), record in self._records.items():
-            record.verify(place, listed)
-
     def _claims(self, now: float) -> Claims:
-        """Return what the living ranks report of the GPUs that they are on."""
+        """Return what verified ranks that are alive report about their GPUs."""
         known: dict[Place, list[RankRecord]] = {}
         precisions: dict[str, set[str]] = {}
         work: dict[Place, list[WorkClaim]] = {}
         for (_, _, place), record in self._records.items():
-            if place.uuid is None or not record.alive or record.silent:
-                continue
-            if not record.verified:
+            if not (place.uuid and record.alive and record.verified) or record.silent:
                 continue
             if record.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(record.newest.precision)
@@ -206,7 +199,7 @@ class Ranks:
 
 
 def _work(record: RankRecord) -> list[WorkClaim]:
-    """Return what the living processes of a rank state of their work."""
+    """Return the FLOPs that the processes of a rank report."""
     return [
         WorkClaim(
             report.report_id,
@@ -221,7 +214,7 @@ def _work(record: RankRecord) -> list[WorkClaim]:
 
 
 def _stall(ranks: Sequence[RankRecord], now: float) -> Stall:
-    """Return what the ranks on one share report of the last seconds."""
+    """Return the stall of the last seconds by all ranks on one share."""
     covered = [part for record in ranks if (part := record.waits.of_idle(now)) is not None]
     inferred = together(record.waits.bounds for record in ranks if record.waits.bounds is not None)
     return Stall(

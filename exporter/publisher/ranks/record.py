@@ -26,53 +26,53 @@ from exporter.publisher.ranks.windows import Window
 from exporter.publisher.totals import merged
 
 MOST_TICKS = 3
-"""A report is processed once the GPU was observed up to it, or after so many ticks: the
-counters may skip a round."""
+"""A report waits until the GPU was read up to its time, for so many ticks at most."""
 UNVERIFIED_SECONDS = 30.0
-"""The list of processes is read every ten seconds: what a rank waited so long before it was
-found there counts as well."""
+"""Windows are kept for so long until the rank is verified: the list of processes is read every
+10 s."""
 UNSEEN_SECONDS = 20.0
-"""Do not wait for a GPU that was last observed longer ago."""
+"""Do not wait for a GPU that was last read longer ago."""
 MOST_RETIRED = 32
-"""Ended processes of one rank whose totals are kept apart."""
+"""Limit of ended processes of one rank whose totals are kept one by one."""
 
 _TOTALS = tuple(field.name for field in fields(TrainingTotals))
 _received = attrgetter("received_monotonic_seconds")
 
 
 class RankRecord:
-    """One rank on one share: the last reports of its processes, and its state."""
+    """One rank on one share: the last report of each of its processes, and their sum."""
 
     def __init__(self, disbelieved: Counter[str]) -> None:
         self.last: dict[str, TrainingReport] = {}
         """By report id."""
         self.newest: TrainingReport
-        """The newest of them; there is one as soon as a report was put."""
+        """The newest report; set by the first `put`."""
         self.alive = 0
         """How many of its processes are alive."""
         self.run_seconds = 0.0
-        """Loop time of the longest-running living process, else of the newest one."""
+        """The longest loop time of the processes that are alive, else that of the newest."""
         self.verified: bool | None = None
         """Whether the driver lists it on its GPU; None for a rank without a GPU."""
         self.check = StallCheck(disbelieved)
         self.waits = Waits()
         self.announced_ratio = 0.0
-        """The share of the last tick's interval that lay in announced waits for data."""
+        """Share of the last interval spent in announced waits for data."""
         self._retired: dict[str, TrainingTotals] = {}
-        """By report id, of processes that are no longer known and may yet report again."""
+        """By report id: totals of processes that are gone but may report again."""
         self._folded: TrainingTotals | None = None
-        """The sum over those that were retired before them."""
+        """The sum of totals evicted from `_retired`."""
         self._totals = TrainingTotals()
         self._summed = False
         """Whether `_totals` are up to date."""
         self._reported_at: float | None = None
         self._noted_at: float | None = None
         self._announced: dict[str, float] = {}
-        """By report id: the seconds of announced waits up to the last tick."""
+        """By report id: seconds of announced waits up to the last tick."""
         self._unsettled: deque[tuple[RankSummary, TrainingTotals]] = deque()
-        self._windows: list[Window] = []
+        """Reports that wait until the GPU was read up to their time."""
         self._ticks = 0
-        """How often the first of these was put off."""
+        """For how many ticks the first of them has waited."""
+        self._windows: list[Window] = []
 
     def put(self, report: TrainingReport) -> None:
         """Take the last report of one of its processes."""
@@ -87,14 +87,14 @@ class RankRecord:
         )
 
     def verify(self, place: Place, listed: Listed) -> None:
-        """Find out whether the driver lists one of its processes; once they ended, that stays."""
+        """Look up whether the driver lists a process of it; after the last ended that stays."""
         if self.alive or self.verified is None:
             self.verified = verified(
                 (report for report in self.last.values() if report.alive), place, listed
             )
 
     def retire(self, report_id: str) -> None:
-        """Keep the totals of a process that is no longer known."""
+        """Keep the totals of a process that is gone."""
         self._retired[report_id] = self.last.pop(report_id).totals
         self._update()
         if len(self._retired) > MOST_RETIRED:
@@ -102,7 +102,7 @@ class RankRecord:
             self._folded = oldest if self._folded is None else total_of(self._folded, oldest)
 
     def _update(self) -> None:
-        """Find again what depends on which processes there are."""
+        """Recompute what depends on the set of processes."""
         reports = self.last.values()
         if reports:
             self.newest = max(reports, key=_received)
@@ -113,19 +113,18 @@ class RankRecord:
 
     @property
     def silent(self) -> bool:
-        """True while none of its processes has reported for so long that it is not shown."""
+        """Whether it is hidden because none of its processes has reported for long."""
         return all(report.silent for report in self.last.values())
 
     @property
     def totals(self) -> TrainingTotals:
-        """The sum of what its processes claim; no total ever falls."""
+        """The sum over its processes; no total ever falls."""
         if not self._summed:
             parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
             if self._folded is not None:
                 parts.insert(0, self._folded)
             before, now = self._totals, reduce(total_of, parts)
-            # What one process claims never falls: its reports were compared with each other. But a
-            # phase that took no time may be missing again.
+            # The totals of one process never fall, but a phase of no time may be missing again.
             is_whole = len(parts) == 1 and now.phase_seconds.keys() >= before.phase_seconds.keys()
             self._totals = now if is_whole else at_least(now, before)
             self._summed = True
@@ -133,7 +132,7 @@ class RankRecord:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What is not measured of its living processes, and whether they are not on their GPU."""
+        """What its processes do not measure, and whether it is unverified."""
         found = {name for each in self.last.values() if each.alive for name in each.degraded}
         if self.verified is False:
             found.add(UNVERIFIED)
@@ -141,15 +140,15 @@ class RankRecord:
 
     @property
     def phase(self) -> str | None:
-        """The phase that its newest living process is in by its last word."""
+        """The phase in the newest report, if that process is alive."""
         return self.newest.phase if self.newest.alive else None
 
     def fresh(self, now: float) -> bool:
-        """Return whether what it reported of the last seconds is still valid."""
+        """Return whether its ratios of the last seconds are still valid."""
         return self.alive > 0 and self.waits.fresh(now)
 
     def note(self, now: float, seconds: float) -> None:
-        """Note what was put since the last tick, `seconds` before `now`."""
+        """Queue what was reported since the last tick, `seconds` before `now`."""
         self._note_announced(now, seconds)
         reported_at = self._reported_at
         if reported_at is None or reported_at == self._noted_at:
@@ -187,7 +186,7 @@ class RankRecord:
             self.announced_ratio = min(most / seconds, 1.0)
 
     def windows(self, now: float) -> list[Window]:
-        """Return the windows that have grown since the last call; none until it is verified."""
+        """Return the windows that grew since the last call; none until it is verified."""
         self._windows.extend(self.waits.windows())
         if self.verified:
             windows, self._windows = self._windows, []
@@ -198,7 +197,7 @@ class RankRecord:
         return []
 
     def settle(self, gaps: GapClock | None, now: float) -> None:
-        """Judge what was reported, by the idle time of its GPU up to then."""
+        """Process queued reports that the readings of its GPU have caught up with."""
         while self._unsettled:
             summary, totals = self._unsettled[0]
             seen = None if gaps is None else gaps.end
@@ -218,7 +217,7 @@ class RankRecord:
 
 
 def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: float) -> Rank:
-    """Return what is shown of a rank at monotonic time `now`."""
+    """Return a rank for the snapshot at monotonic time `now`."""
     newest = record.newest
     totals = record.totals
     fresh = record.fresh(now)
@@ -249,15 +248,15 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
 
 
 def total_of(one: TrainingTotals, other: TrainingTotals) -> TrainingTotals:
-    """Return what two processes did together."""
+    """Return the sum of the totals of two processes."""
     return _each(one, other, add)
 
 
 def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
-    """Return totals that are nowhere below those of `floor`.
+    """Return the larger of each two totals.
 
-    A sum of floats depends on the order of its parts in the last digit, and a counter that falls
-    by that much would look like one that was reset.
+    The last digit of a sum of floats depends on the order of its parts; to Prometheus a counter
+    that falls by that much has been reset.
     """
     return _each(floor, totals, max)
 
@@ -265,7 +264,7 @@ def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
 def _each(
     one: TrainingTotals, other: TrainingTotals, of: Callable[[float, float], float]
 ) -> TrainingTotals:
-    """Return `of` each two totals; those by phase come in the order of the table of phases."""
+    """Apply `of` to each two totals; phases keep the order of TRAINING_PHASES."""
     return TrainingTotals(
         **{name: _ordered(merged(getattr(one, name), getattr(other, name), of)) for name in _TOTALS}
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a GPU's idle time the waits of one rank explain, now and over the last seconds."""
+"""How much of a GPU's idle time one rank's waits for data explain."""
 
 from __future__ import annotations
 
@@ -19,37 +19,39 @@ from exporter.publisher.ranks.windows import (
 )
 
 SHORTEST_RECENT_SECONDS = 0.5
-"""The least time for a ratio."""
+"""No ratio is computed over less time."""
 FRESH_SECONDS = 5.0
-"""A report counts for this long, or for two of the rank's own intervals if these are longer."""
+"""A report is valid for this long, or for two report intervals of the rank if that is longer."""
 SILENCE_SECONDS = 2.0
-"""A loop with short steps reports every second: a rank that was silent for longer does something
-else, and one that announces its waits does not wait, unless its own history says otherwise."""
+"""A loop with short steps reports every second. A rank that is silent for longer is not in its
+loop, and one that announces its waits does not wait, unless its history shows otherwise."""
 HISTORY_SECONDS = 100.0
-"""How much idle time in silences is remembered; older time counts less."""
+"""Above this much idle time in silences, its history is halved."""
 
 
 class RankSummary(NamedTuple):
-    """What a rank reported, over all its processes."""
+    """What the processes of a rank reported, added up."""
 
     seconds: float
-    """The monotonic time at which it was received."""
+    """The monotonic time of receipt."""
     wait: float | None
-    """For data, in seconds; None where that is not measured."""
+    """Total wait for data, in seconds; None where not measured."""
     stall: float | None
+    """Total data stall, in seconds; None where not measured."""
     loop_seconds: float
     """The wall time of its loops."""
     waiting: bool
-    """Whether its one process is waiting for data from now on."""
+    """Whether its only process has announced a wait for data."""
     announces: bool
+    """Whether a process announces its long waits."""
     several: bool
     """Whether more than one of its processes is alive."""
     ending: bool
-    """Whether none is."""
+    """Whether none of its processes is alive."""
 
 
 class _Point(NamedTuple):
-    """Totals up to a report, in seconds, between which they are taken to grow evenly."""
+    """Totals at a report, in seconds; interpolated linearly between reports."""
 
     seconds: float
     wait: float
@@ -57,7 +59,7 @@ class _Point(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """The time between two reports that no announced wait fills, in seconds."""
+    """The time between two reports outside announced waits, in seconds."""
 
     end: float
     seconds: float
@@ -69,37 +71,37 @@ _UNSEEN = GapTimes(0.0, 0.0, 0.0, 0.0)
 
 
 class Waits:
-    """The waits of one rank; reports come in order, once the GPU was read up to them."""
+    """The waits of one rank; reports come in order, after the GPU was read up to their time."""
 
     def __init__(self) -> None:
         self.wait_ratio: float | None = None
         self.stall_ratio: float | None = None
         self.bounds: Bounds | None = None
-        """The last closed window's, as shares of it; None where the stall is measured."""
+        """The stall's share of the last complete window; None where the stall is measured."""
         self.bounded = False
-        """Whether windows are formed."""
+        """Whether the stall is inferred from windows."""
         self._windows: list[Window] = []
         self._last: RankSummary | None = None
         self._times = _UNSEEN
-        """Of the GPU, up to that report."""
+        """Times of the GPU at that report."""
         self._seen = False
-        """Whether the GPU could be seen up to it."""
+        """Whether the GPU was read then."""
         self._window: StallWindow | None = None
         self._points: deque[_Point] = deque()
         self._pieces: deque[_Piece] = deque()
         self._other_of_idle: float | None = None
-        """The part of recent idle time outside announced waits that the stall covers."""
+        """The stall's part of recent idle time outside announced waits."""
         self._silent_idle = self._silent_stall = 0.0
-        """Idle time in silences that had not been announced, and how much of it was stalled."""
+        """Idle time in unannounced silences, and how much of it was stall."""
         self._fresh_until = float("-inf")
 
     def windows(self) -> list[Window]:
-        """Return the windows that have grown since the last call, as they were at each report."""
+        """Return the windows that grew since the last call, as of each report."""
         windows, self._windows = self._windows, []
         return windows
 
     def add(self, summary: RankSummary, gaps: GapClock | None) -> None:
-        """Take what was reported, and the times of the GPU around then; None if it is not read."""
+        """Take a report; `gaps` are the times of its GPU, None if no GPU is read."""
         times = _UNSEEN if gaps is None else gaps.at(summary.seconds)
         before, self._last = self._last, summary
         times_before, self._times = self._times, times
@@ -117,7 +119,7 @@ class Waits:
         if summary.stall is not None:
             stalled = min(max(summary.stall - (before.stall or 0.0), 0.0), waited)
             if before.waiting and seen:
-                # Its events are resolved later.
+                # The job resolves its CUDA events later.
                 stalled = min(waited, idle)
         last = self._points[-1]
         self._points.append(_Point(summary.seconds, last.wait + waited, last.stall + stalled))
@@ -137,13 +139,13 @@ class Waits:
         self._fresh_until = summary.seconds + max(FRESH_SECONDS, 2 * spacing)
 
     def _begin(self, summary: RankSummary, times: GapTimes) -> None:
-        """Take the first report: there is nothing before it to judge."""
+        """Start over with this report."""
         self._points.clear()
         self._points.append(_Point(summary.seconds, 0.0, 0.0))
         self._window = self._new_window(summary, times)
 
     def _begin_bounds(self, summary: RankSummary, observed_from: float) -> None:
-        """Bound what it waited before its first report, as far as the GPU was observed then."""
+        """Bound the stall before the first report, as far back as the GPU was observed."""
         seconds = min(summary.loop_seconds, summary.seconds - observed_from)
         if self.bounded and seconds > 0.0:
             self._windows.append(before_the_first_report(_mark(summary, self._times), seconds))
@@ -156,7 +158,7 @@ class Waits:
         return StallWindow(_mark(summary, times))
 
     def _bound(self, summary: RankSummary, before: RankSummary, now: Mark) -> None:
-        """Add the time since the last report to the window that is open."""
+        """Add the time since the last report to the open window."""
         measured = summary.stall is not None
         if self._window is None or not self._seen or summary.wait is None or measured:
             self._window = self._new_window(summary, now.times)
@@ -191,11 +193,11 @@ class Waits:
             self._other_of_idle = stalled / idle if idle > SEEN_IDLE_RATIO * seconds else None
 
     def fresh(self, now: float) -> bool:
-        """Return whether what it reported of the last seconds is still valid."""
+        """Return whether the last report is still valid."""
         return self._last is not None and (self._last.announces or now <= self._fresh_until)
 
     def of_idle(self, now: float) -> float | None:
-        """Return the part of the idle time outside announced waits that its stall covers now."""
+        """Return the stall's part of the idle time outside announced waits, now."""
         last = self._last
         if last is None:
             return None
@@ -204,7 +206,7 @@ class Waits:
         return self._other_of_idle if now <= self._fresh_until else None
 
     def judge(self, now: float, gaps: GapClock | None) -> None:
-        """Find the ratios of the last seconds: up to now, else up to its last report."""
+        """Compute the ratios of the last seconds, up to `now` or to the last report."""
         last = self._last
         if last is None:
             return
@@ -220,7 +222,7 @@ class Waits:
         self.stall_ratio = None if last.stall is None else min(stall / seconds, 1.0)
 
     def _since(self, end: _Point) -> tuple[float, float, float]:
-        """Return wait, stall and length of the last `RECENT_SECONDS` before a time."""
+        """Return wait, stall and length of the last `RECENT_SECONDS` before `end`."""
         begin = end.seconds - RECENT_SECONDS
         earlier, later = self._points[0], end
         for point in self._points:

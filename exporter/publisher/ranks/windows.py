@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds the stall of a rank that does not measure it, in windows from report to report.
+"""Bounds the data stall of a rank that does not measure it, in windows of about 10 s.
 
-A window holds the time between two reports, and as many of these as make ten seconds. It is bounded
-as a whole and piece by piece, and the tighter of the two counts: a long wait that was reported as
-it began is a piece of its own, in which idle time is stalled time. What is certain after a report
-stays so, however the window goes on: no bound of it falls as it grows.
+A window is a sequence of pieces from report to report. Its stall is bounded as a whole and piece by
+piece, and the tighter bounds count: an announced wait is a piece of its own, in which idle time is
+stall. No bound falls as the window grows.
 """
 
 from __future__ import annotations
@@ -16,39 +15,39 @@ from exporter.model.snapshot import Bounds
 from exporter.publisher.ranks.gaps import GapTimes
 
 BOUNDS_SECONDS = 10.0
-"""The least length of a window, except for one that ends with its process."""
+"""The minimum length of a window that does not end with its process."""
 OBSERVED_RATIO = 0.9
-"""Nothing is inferred from a window of which less than this part was observed."""
+"""A window of which less was observed is not used."""
 REPORT_DELAY_SECONDS = 0.02
-"""A report is stamped when it is read, so long after the job took its times: the two ends of a
-window lie that much off those of the wait that they count."""
+"""The delay between a report's measurement in the job and its receipt: the ends of a window may be
+off by this much."""
 SEEN_IDLE_RATIO = 0.001
-"""With a smaller part of idle time there is nothing to explain."""
+"""With a smaller share of idle time there is nothing to explain."""
 
 
 class Mark(NamedTuple):
-    """What was known as of a report."""
+    """The totals at a report."""
 
     seconds: float
-    """The monotonic time at which it was received."""
+    """The monotonic time of receipt."""
     wait: float
-    """For data, in seconds."""
+    """The rank's wait for data, in seconds."""
     times: GapTimes
-    """Of the share of the GPU."""
+    """Observed and idle time of the share."""
 
 
 class Window(NamedTuple):
-    """A window up to a report; all in seconds."""
+    """A window up to a report."""
 
     begin: Mark
     end: Mark
     bounds: Bounds
-    """Of the stall in it."""
+    """Bounds of the stall, in seconds."""
     other_of_idle: float | None
-    """The lower bound of the stall outside announced waits, as a part of the idle time there; None
-    where there was none."""
+    """Lower bound of the stall's part of the idle time outside announced waits; None without any
+    such idle time."""
     over: bool
-    """Whether the next report begins another one."""
+    """Whether it is complete: the next report begins another one."""
 
     @property
     def ratios(self) -> Bounds:
@@ -58,7 +57,7 @@ class Window(NamedTuple):
 
 
 def between(before: Mark, now: Mark) -> Bounds:
-    """Bound the stall between two reports, in seconds, whatever the clocks of the two observers."""
+    """Bound the stall between two reports, in seconds."""
     idle = Bounds(
         now.times.least - before.times.most - REPORT_DELAY_SECONDS,
         now.times.most - before.times.least + REPORT_DELAY_SECONDS,
@@ -67,7 +66,7 @@ def between(before: Mark, now: Mark) -> Bounds:
 
 
 class StallWindow:
-    """The window that is open."""
+    """The open window."""
 
     def __init__(self, begin: Mark) -> None:
         self._begin = self._last = begin
@@ -77,14 +76,17 @@ class StallWindow:
         self._other_lower = self._other_idle = self._other_seconds = 0.0
         self._several = False
         self._least = 0.0
-        """The greatest lower bound so far."""
+        """The highest lower bound so far."""
 
     def add(self, now: Mark, *, announced: bool, several: bool, ending: bool) -> Window:
-        """Add the time up to a later report; return the window up to then.
+        """Add a piece up to a later report; return the window so far.
 
-        `announced` says that it was spent in a wait for data, `several` that more than one process
-        waited under this rank (their waits may overlap, so nothing is known of the least), and
-        `ending` that the rank's last process has ended.
+        Args:
+            now: the totals at the report.
+            announced: whether the piece was an announced wait for data.
+            several: whether the rank has several processes: their waits may overlap, so there is
+                no lower bound.
+            ending: whether the rank's last process has ended.
         """
         piece = between(self._last, now)
         lower, upper = piece.lower, piece.upper
@@ -112,15 +114,15 @@ class StallWindow:
 
 
 def before_the_first_report(now: Mark, loop_seconds: float) -> Window:
-    """Return the window up to the first report that was seen of a rank.
+    """Return the window up to the first report of a rank.
 
-    Its waits lie somewhere in the last `loop_seconds`, for which the share is observed.
+    Its waits lie somewhere in the last `loop_seconds`, in which the share was observed.
     """
     begin = Mark(now.seconds - loop_seconds, 0.0, GapTimes(0.0, 0.0, 0.0, 0.0))
     return Window(begin, now, Bounds(0.0, between(begin, now).upper), None, over=True)
 
 
 def was_observed(window: Window) -> bool:
-    """Return whether enough of a window was observed to infer anything from it."""
+    """Return whether enough of a window was observed to use it."""
     observed = window.end.times.observed - window.begin.times.observed
     return observed >= OBSERVED_RATIO * (window.end.seconds - window.begin.seconds)

@@ -164,19 +164,6 @@ def test_a_gpu_without_counters_has_bounds_of_its_time() -> None:
     assert bench.page.by("gpu_time_seconds_total", "part") == {}
 
 
-def test_complete_counters_have_no_bounds_of_their_time() -> None:
-    """A GPU whose parts are known does not grow the page."""
-    bench = Bench()
-    share = bench.counted(Work(0.9, 0.8, 0.5, 0.2), complete=True)
-    assert share.time_parts is not None
-    assert share.time_bounds == {}
-    assert share.totals.time_lower_seconds == {}
-    assert share.recent is not None
-    assert share.recent.time_bounds == {}
-    assert bench.page.by("gpu_time_upper_seconds_total", "part") == {}
-    assert sum(bench.page.by("gpu_time_seconds_total", "part").values()) == pytest.approx(1.0)
-
-
 def test_bounds_stand_still_while_the_parts_are_known() -> None:
     """A source that becomes complete: the counters of either kind never fall, and no second is in
     both."""

@@ -20,7 +20,7 @@ from exporter.model.snapshot import (
     ShareTotals,
     TimeParts,
 )
-from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, BoardTotal
+from exporter.publisher.board import BOARD_TOTALS, BoardIntegral
 from exporter.publisher.shared_time import SharedTime
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
@@ -209,41 +209,6 @@ def test_what_was_never_measured_is_absent() -> None:
     assert totals.last_busy_timestamp_seconds == 0.0
 
 
-def test_how_long_it_is_idle_is_what_was_seen_of_it() -> None:
-    """Idle time adds up over idle intervals; work ends it, and so does not looking."""
-    integral = ShareIntegral(0.0)
-    assert integral.totals().idle_for_seconds is None
-    resting = derived(idle=True)
-    integral.add(None, activity(0.0, 2.0), resting, None, 2.0)
-    integral.add(None, activity(0.0), resting, None, 3.0)
-    assert integral.totals().idle_for_seconds == 3.0
-
-    integral.end_idle(60.0)
-    assert integral.totals().idle_for_seconds is None
-    assert integral.totals().last_busy_timestamp_seconds == 60.0
-    integral.add(None, activity(0.0), resting, None, 61.0)
-    assert integral.totals().idle_for_seconds == 1.0
-    assert integral.totals().idle_seconds == 4.0
-
-    integral.add(None, activity(), derived(), None, 62.0)
-    assert integral.totals().idle_for_seconds == 0.0
-
-
-def test_a_tally_keeps_to_the_driver_once_it_counted() -> None:
-    """The driver's total is never mixed with our own sum, so the counter cannot jump."""
-    tally = BoardTotal()
-    tally.follow(1000.0)
-    tally.add(5.0)
-    assert tally.value == 1000.0
-
-    tally.follow(None)
-    tally.add(5.0)
-    assert tally.value is None
-
-    tally.follow(1010.0)
-    assert tally.value == 1010.0
-
-
 def test_what_we_began_to_count_we_count_on() -> None:
     """A driver that has no totals at first and has them later stops none of our own."""
     board = BoardIntegral()
@@ -268,20 +233,6 @@ def test_what_we_began_to_count_we_count_on() -> None:
     assert totals.nvlink_transmit_bytes == 14.0
 
 
-@pytest.mark.parametrize("counted", [{}, {"transmit"}, {"receive"}, {"transmit", "receive"}])
-def test_each_direction_of_pcie_is_counted_once(counted: set[str]) -> None:
-    """By the counters where they give it, else by the driver's own readings; never by both."""
-    board = BoardIntegral()
-    vitals = Vitals(pcie_transmit_bytes=50.0, pcie_receive_bytes=60.0)
-    moved = {"transmit": 3.0, "receive": 4.0}
-    board.add(vitals, activity(**{f"pcie_{way}_bytes": moved[way] for way in counted}), 1.0)
-
-    totals = board.totals()
-
-    assert totals.pcie_transmit_bytes == (3.0 if "transmit" in counted else 50.0)
-    assert totals.pcie_receive_bytes == (4.0 if "receive" in counted else 60.0)
-
-
 def test_throttle_reasons_come_from_the_driver_where_it_counts_else_from_the_bits() -> None:
     """Each reason has one source; all eight exist from the first read on."""
     board = BoardIntegral()
@@ -302,18 +253,6 @@ def test_throttle_reasons_come_from_the_driver_where_it_counts_else_from_the_bit
     assert throttle["hw_slowdown"] == 1.0
     assert throttle["reliability"] == 0.0
     assert len(throttle) == 8
-
-
-def test_energy_is_the_drivers_or_else_power_times_time() -> None:
-    """GPUs before Volta have no energy counter; their power is integrated."""
-    counted, summed = BoardIntegral(), BoardIntegral()
-    counted.add(Vitals(energy_joules=5000.0, power_watts=100.0), None, 0.0)
-    summed.add(Vitals(power_watts=100.0), None, 0.0)
-
-    assert counted.add(Vitals(energy_joules=5090.0, power_watts=100.0), None, 1.0) == 90.0
-    assert summed.add(Vitals(power_watts=120.0), None, 1.0) == 120.0
-    assert counted.totals().energy_joules == 5090.0
-    assert summed.totals().energy_joules == 120.0
 
 
 def test_energy_that_was_not_read_is_of_no_interval() -> None:
@@ -342,21 +281,6 @@ def pcie_round(
     if covered is not None:
         answer = activity(length=covered, pcie_transmit_bytes=100 * covered)
     board.add(Vitals(pcie_transmit_bytes=moved), answer, seconds)
-
-
-def test_bytes_of_rounds_that_no_activity_covers_are_the_drivers() -> None:
-    """Neither counters that begin anew nor counters that stay away lose a byte."""
-    board = BoardIntegral()
-    pcie_round(board, 25, 0.25, covered=0.25)
-    pcie_round(board, 10, 0.1)
-    pcie_round(board, 10, 0.1, covered=0.1)
-    assert board.totals().pcie_transmit_bytes == 45
-    for _ in range(5):
-        pcie_round(board, 10, 0.1)
-    assert board.totals().pcie_transmit_bytes == 95
-    pcie_round(board, 10, 0.1, covered=0.1)
-
-    assert board.totals().pcie_transmit_bytes == 105
 
 
 @given(st.lists(st.tuples(seconds, st.booleans()), min_size=1, max_size=30))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import Activity, Instance, Process, ShareReading, Utilization
+from exporter.model.reading import Activity, Instance, Process, ShareReading
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
 from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
@@ -94,14 +94,6 @@ def test_an_idle_gpu_whose_job_waits_for_data_is_limited_by_input() -> None:
     assert gpu(snapshot).shares[0].data_stall == {}
 
 
-def test_an_idle_gpu_whose_job_does_something_else_stays_idle() -> None:
-    """A stall that explains less than half of the idle time changes nothing."""
-    bench = Bench()
-    for _ in range(12):
-        snapshot = bench.tick(wait=0.2, stall=0.2, activity=MIXED)
-    assert set(limited(snapshot)) == {"idle"}
-
-
 def test_without_events_the_wait_bounds_the_stall() -> None:
     """Share gauges and counters carry the bounds under method client; input needs the lower one."""
     bench = Bench()
@@ -113,16 +105,6 @@ def test_without_events_the_wait_bounds_the_stall() -> None:
     assert share.totals.data_stall_lower_seconds["client"] == pytest.approx(0.4 * 30, rel=0.01)
     assert share.totals.data_stall_upper_seconds["client"] == pytest.approx(0.6 * 32, rel=0.01)
     assert share.limiter == "input"
-
-
-def test_without_counters_utilization_takes_the_part_of_the_engine() -> None:
-    """On an older GPU the same holds with 1 - U."""
-    bench = Bench()
-    for _ in range(15):
-        snapshot = bench.tick(
-            wait=0.7, stall=0.6, utilization=Utilization(0.3, 0.31, 1.0), counters=None
-        )
-    assert gpu(snapshot).shares[0].limiter == "input"
 
 
 def test_a_rank_under_mig_belongs_to_its_instance() -> None:
@@ -253,18 +235,6 @@ def test_a_job_counts_once_the_driver_lists_it(kind: str) -> None:
     bench.listed = ()
     for _ in range(2):
         snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
-    assert gpu(snapshot).shares[0].limiter == "idle"
-
-
-def test_where_no_list_can_be_read_no_job_is_believed() -> None:
-    """As on a virtual GPU: it is shown, and moves nothing of the GPU."""
-    bench = Bench()
-    bench.listed = None
-    for _ in range(4):
-        snapshot = bench.tick(wait=0.6, stall=0.55, activity=MIXED)
-    assert snapshot.ranks[0].verified is False
-    assert snapshot.ranks[0].degraded == ("unverified",)
-    assert snapshot.ranks[0].data_stall_ratio == pytest.approx(0.55)
     assert gpu(snapshot).shares[0].limiter == "idle"
 
 

@@ -183,29 +183,6 @@ def test_too_little_known(known: tuple[tuple[int, int] | None, int | None, float
     assert ceilings.assumed_precision is None
 
 
-_MEMORIES = """
-3004 384 288.4
-5001 256 320.1
-9501 320 760.1
-14001 512 1792.1
-877 4096 898.0
-1593 5120 2039.0
-2619 5120 3352.3
-3201 6016 4814.3
-"""
-
-
-@pytest.mark.parametrize("row", _MEMORIES.strip().splitlines())
-def test_memory_rule_holds_for_every_type_of_memory(row: str) -> None:
-    """Clock (MHz) x 2 x bits / 8 (GB/s), from GDDR5 to HBM3e, as logs of real GPUs show it."""
-    mhz, bits, gb_s = map(float, row.split())
-    clocks = {"memory": mhz * 1e6}
-    device = Device(0, "GPU-1", "X", clock_max_hertz=clocks, memory_bus_width_bits=int(bits))
-    ceilings = BOOK.ceilings(device)
-    assert ceilings is not None
-    assert ceilings.memory_bandwidth_bytes_per_second == pytest.approx(gb_s * 1e9, abs=0.06e9)
-
-
 @pytest.mark.parametrize(
     ("name", "capability", "same"),
     [("GeForce GTX 850M", (5, 0), (5, 2)), ("GB10X", (12, 1), (12, 0))],

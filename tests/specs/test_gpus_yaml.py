@@ -149,14 +149,6 @@ def test_a_peak_scaled_to_a_clock_bounds_the_work(model: GpuModel) -> None:
         assert peak >= model.sm_count * rate * clock - rounding, name
 
 
-@pytest.mark.parametrize("key", UNKNOWN_SMS)
-def test_rows_that_cannot_be_computed(key: str) -> None:
-    """These rows have no SM count and no clock; they publish only what was printed."""
-    model = BOOK.models[key]
-    assert model.sm_count is None
-    assert "vector" not in model.peak_clock_hertz
-
-
 def test_derived_precisions_are_exact() -> None:
     """A peak that is said to be computed is the formula's to four digits."""
     for model in MODELS:
@@ -171,26 +163,6 @@ def test_derived_precisions_are_exact() -> None:
                 model.key,
                 name,
             )
-
-
-_RIDGES = """
-v100-sxm2-16gb fp16_tensor 138.9 | v100-sxm2-32gb fp16_tensor 138.9
-a100-sxm4-80gb bf16_tensor 153.0 | a100-sxm4-40gb bf16_tensor 200.6
-h100-sxm5-80gb bf16_tensor 295.3 | h100-sxm5-80gb fp8_tensor 590.7
-h100-sxm5-80gb fp32 20.0         | h200-sxm bf16_tensor 206.1
-"""
-
-
-@pytest.mark.parametrize("row", rows(_RIDGES))
-def test_ridge_points(row: str) -> None:
-    """Peak over bandwidth gives the ridge points that are known, in FLOP per byte."""
-    key, precision, ridge = row.split()
-    model = BOOK.models[key]
-    bandwidth = model.memory_bandwidth_bytes_per_second
-    assert bandwidth is not None
-    assert model.peak_flops_per_second[precision] / bandwidth == pytest.approx(
-        float(ridge), abs=0.06
-    )
 
 
 _DENSE_TFLOPS = """
@@ -257,67 +229,6 @@ def test_dense_peaks_are_half_of_the_ai_tops(row: str) -> None:
     key, precision, ai_tops = row.split()
     sparse = 2 * BOOK.models[key].peak_flops_per_second[precision]
     assert sparse / 1e12 == pytest.approx(float(ai_tops), rel=3e-3)
-
-
-@pytest.mark.parametrize(
-    ("keys", "absent"),
-    [
-        (("v100-sxm2-16gb", "v100-pcie-32gb", "v100s-pcie-32gb"), ("bf16_tensor", "int8_tensor")),
-        (("t4", "quadro-rtx-6000"), ("bf16_tensor", "tf32_tensor", "fp8_tensor")),
-        (("a100-sxm4-80gb", "a100-pcie-40gb", "a30", "a10"), ("fp8_tensor", "int8")),
-        (("h100-sxm5-80gb", "h200-sxm"), ("int4_tensor", "fp4_tensor", "fp16_tensor_fp16acc")),
-        (("h800-pcie",), ("fp64", "fp64_tensor")),
-        (("b200", "b300"), ("fp16", "bf16")),
-        (("gtx-980", "m60", "quadro-m6000"), ("fp16", "int8")),
-        (("gtx-1080", "quadro-p4000"), ("fp16_tensor", "bf16")),
-        (("gtx-1650", "gtx-1660-ti", "mx550", "t1000"), ("fp16_tensor", "int8_tensor")),
-        (("rtx-2080-ti", "titan-rtx"), ("bf16", "bf16_tensor", "fp8_tensor")),
-        (("rtx-5090-d",), ("fp16_tensor", "fp4_tensor")),
-    ],
-)
-def test_what_does_not_exist_is_absent(keys: tuple[str, ...], absent: tuple[str, ...]) -> None:
-    """A rate that the hardware lacks, or that nobody published, is not there at all."""
-    for key in keys:
-        assert not set(absent) & set(BOOK.models[key].peak_flops_per_second), key
-
-
-def test_fp16_accumulation_only_where_it_is_faster() -> None:
-    """The fp16acc peaks are on GeForce only, and twice the FP32-accumulating ones."""
-    assert "fp16_tensor_fp16acc" in BOOK.models["rtx-4090"].peak_flops_per_second
-    for model in MODELS:
-        peaks = model.peak_flops_per_second
-        if any("fp16acc" in name for name in peaks):
-            assert model.product.startswith("GeForce RTX"), model.key
-        for name in ("fp16_tensor", "fp8_tensor"):
-            if f"{name}_fp16acc" in peaks:
-                assert peaks[f"{name}_fp16acc"] == pytest.approx(2 * peaks[name], rel=1e-3)
-
-
-def test_links() -> None:
-    """NVLink is half of what datasheets print; a Grace GPU has its chip-to-chip link besides."""
-    links = {key: model.nvlink_bandwidth_bytes_per_second for key, model in BOOK.models.items()}
-    assert links["h100-sxm5-80gb"] == links["h200-sxm"] == 450e9
-    assert links["a100-sxm4-40gb"] == 300e9
-    assert links["b200"] == 900e9
-    assert links["v100-sxm2-16gb"] == 150e9
-    assert links["l40s"] is links["t4"] is links["rtx-4090"] is None
-    c2c = {key: model.c2c_bandwidth_bytes_per_second for key, model in BOOK.models.items()}
-    assert c2c["gh200-96gb"] == c2c["gh200-144gb"] == 450e9
-    assert c2c["h100-sxm5-80gb"] is c2c["gb200"] is None
-
-
-def test_achievable_ratios() -> None:
-    """Achievable shares have a source of their own and are those of public measurements."""
-    with_ratio = {key: each for key, each in BOOK.models.items() if each.achievable_ratio}
-    assert all(each.achievable_sources for each in with_ratio.values())
-    assert with_ratio["h100-sxm5-80gb"].achievable_ratio == {
-        "bf16_tensor": 0.803,
-        "fp8_tensor": 0.709,
-        "memory": 0.896,
-    }
-    assert with_ratio["a100-pcie-80gb"].achievable_ratio == {"bf16_tensor": 0.811}
-    h200 = with_ratio["h200-sxm"].achievable_ratio
-    assert h200["fp8_tensor"] == pytest.approx(1453.4 / 1978.9, abs=5e-4)
 
 
 def test_every_gpu_model_is_complete() -> None:

@@ -115,14 +115,6 @@ def test_unknown_sms(sms: int | None) -> None:
     assert share.memory_bandwidth_bytes_per_second == 600e9
 
 
-def test_one_unknown_count_among_several() -> None:
-    """A sum with an unknown part is unknown."""
-    device = _device(
-        "NVIDIA H200", 143771 * MIB, _instance(16, GIB), _instance(None, GIB, compute_instance=1)
-    )
-    assert _share(device)[1].sm_count is None
-
-
 def test_unknown_memory() -> None:
     """Without a memory size an instance has no bandwidth ceiling, but keeps its peaks."""
     _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(16, None)))

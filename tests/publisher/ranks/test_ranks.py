@@ -147,23 +147,6 @@ def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
     assert after(ranks, [report(103.0, job="else", rank=7)]).job == "resnet"
 
 
-def test_ranks_are_in_order_however_they_come() -> None:
-    """By job, rank and place, as each comes and goes."""
-    ranks = Ranks()
-    came: list[TrainingReport] = []
-    for number, (job, rank, device) in enumerate(
-        [("b", 10, GPU), ("b", 9, GPU), ("a", 7, OTHER), ("a", 7, GPU), ("c", 0, GPU)]
-    ):
-        said = {"job": job, "rank": rank, "device": device.uuid, "report_id": f"{number:032x}"}
-        came.append(report(100.0 + number, **said))
-        ranks.take(came, KNOWN, 105.0)
-    places = [(rank.job, rank.rank, rank.gpu_uuid) for rank in ranks.pictures(105.0)]
-    assert places == sorted(places)
-    assert [place[:2] for place in places] == [("a", 7), ("a", 7), ("b", 9), ("b", 10), ("c", 0)]
-    ranks.take(came[1:], KNOWN, 106.0)
-    assert [rank.rank for rank in ranks.pictures(106.0)] == [7, 7, 9, 0]
-
-
 def test_a_rank_whose_gpu_is_not_found_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """After half a minute, with the job's name on one line."""
     caplog.set_level(logging.INFO)
@@ -206,14 +189,6 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert both.totals.phase_seconds["data"] == 6.0
     alone = after(ranks, [replace(new, received_monotonic_seconds=111.0)])
     assert (alone.totals.steps, alone.processes) == (12, 1)
-
-
-def test_the_phases_of_several_processes_come_in_the_order_of_their_table() -> None:
-    """Whichever of them a process reports first."""
-    one = report(100.0, totals=totals(logging=1.0))
-    other = report(100.0, report_id="b" * 32, totals=totals(eval=2.0, forward=3.0))
-    rank = after(Ranks(), [one, other])
-    assert list(rank.totals.phase_seconds) == ["data", "forward", "eval", "logging"]
 
 
 def test_a_run_is_that_of_the_longest_running_process() -> None:
@@ -335,18 +310,6 @@ def test_a_living_rank_that_is_silent_is_not_shown_and_goes_on_later() -> None:
 # What is believed.
 
 
-def test_a_stall_that_fits_the_idle_time_is_published_as_it_is() -> None:
-    """40 % of the time stalled on a GPU that is idle for half of it."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 121):
-        clock.advance(100.0 + second, 1.0, 0.5)
-        rank = after(
-            ranks, [report(100.0 + second, totals=totals(0.5 * second, 0.4 * second))], clock
-        )
-    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(0.4 * 120)
-    assert ranks.disbelieved["stall_exceeds_idle"] == 0
-
-
 def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
     """A GPU that was idle for a tenth cannot have been starved for half of the time."""
     ranks, clock = Ranks(), gaps()
@@ -458,79 +421,6 @@ def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
     assert ranks.claims.stalls.get(Place(OTHER.uuid, None)) is None
 
 
-def test_the_stall_is_held_against_the_idle_time_of_the_same_seconds() -> None:
-    """Work and waiting take turns: seconds of each are judged together."""
-    ranks, clock = Ranks(), gaps()
-    stalled = 0.0
-    for second in range(1, 31):
-        waits = second % 4 < 2
-        clock.advance(100.0 + second, 1.0, 0.9 if waits else 0.1)
-        stalled += 0.7 if waits else 0.0
-        after(ranks, [report(100.0 + second, totals=totals(stalled, stalled))], clock)
-        if second > 6:
-            stall = ranks.claims.stalls.get(HERE)
-            assert stall is not None
-            assert stall.of_idle == pytest.approx(0.7, abs=0.15)
-
-
-def test_a_report_right_after_another_makes_no_rate() -> None:
-    """The last one of a process comes at any time; a few milliseconds are noise."""
-    ranks = Ranks()
-    after(ranks, [report(100.0, totals=totals(0.0, 0.0))])
-    after(ranks, [report(101.0, totals=totals(0.5, 0.5))])
-    rank = after(ranks, [report(101.01, totals=totals(0.51, 0.51))])
-    assert rank.data_stall_ratio == pytest.approx(0.5, abs=0.01)
-
-
-def test_a_job_without_events_gives_bounds_from_its_wait() -> None:
-    """max(0, W + idle - T) <= S <= min(W, idle), over at least ten seconds."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7)
-        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
-        stall = ranks.claims.stalls.get(HERE)
-        if second <= 11:
-            assert stall is None or stall.inferred == {}
-    assert stall is not None
-    assert stall.of_idle == pytest.approx(0.3 / 0.7, abs=WINDOW_ERROR / 0.7)
-    bounds = stall.inferred["client"]
-    assert bounds.lower == pytest.approx(0.3, abs=WINDOW_ERROR)
-    assert bounds.lower < 0.3
-    assert bounds.upper == pytest.approx(0.6)
-
-
-def test_a_gpu_that_was_not_observed_gives_no_bounds() -> None:
-    """Nothing is inferred from a window of which half was not observed."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7 if second % 2 else None)
-        after(ranks, [report(100.0 + second, totals=totals(0.6 * second))], clock)
-    stall = ranks.claims.stalls.get(HERE)
-    assert stall is not None
-    assert stall.inferred == {}
-
-
-def test_two_ranks_on_one_gpu_are_bounded_together() -> None:
-    """Jobs that share a GPU: the highest lower bound, the sum of the upper ones."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7)
-        ranks.take(
-            [
-                report(100.0 + second, totals=totals(0.6 * second)),
-                report(100.0 + second, rank=1, report_id="b" * 32, totals=totals(0.1 * second)),
-            ],
-            KNOWN,
-            100.0 + second,
-        )
-        ranks.settle({HERE: clock})
-    stall = ranks.claims.stalls.get(HERE)
-    assert stall is not None
-    bounds = stall.inferred["client"]
-    assert bounds.lower == pytest.approx(0.3, abs=WINDOW_ERROR)
-    assert bounds.upper == pytest.approx(0.7)
-
-
 def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
     """Two that differ give none, nor does one that has ended."""
     ranks = Ranks()
@@ -566,34 +456,6 @@ def names(ranks: Ranks) -> list[str]:
     return [rank.job for rank in ranks.pictures(100.0)]
 
 
-def test_users_with_one_name_have_two_jobs() -> None:
-    """Who came first keeps the name; a user without a name is named by the number."""
-    ranks = Ranks()
-    said = users(1, 2, 3)
-    said[1] = replace(said[1], totals=totals(steps=7))
-    ranks.take(said, KNOWN, 100.0)
-
-    assert names(ranks) == ["resnet", "resnet (bob)", "resnet (uid 3)"]
-    shown = {rank.owner: rank.totals.steps for rank in ranks.pictures(100.0)}
-    assert shown == {"alice": 0, "bob": 7, "3": 0}
-
-
-def test_a_name_stays_while_the_job_is_known() -> None:
-    """Also if whoever had it first is gone by then; only a new job may have it again."""
-    ranks = Ranks()
-    alice, bob = users(1, 2)
-    ranks.take([alice], KNOWN, 100.0)
-    ranks.take([bob, alice], KNOWN, 100.0)
-    assert names(ranks) == ["resnet", "resnet (bob)"]
-    ranks.take([bob], KNOWN, 100.0)
-    assert names(ranks) == ["resnet (bob)"]
-    ranks.take([bob, alice], KNOWN, 100.0)
-    assert names(ranks) == ["resnet", "resnet (bob)"]
-    ranks.take([], KNOWN, 100.0)
-    ranks.take([bob], KNOWN, 100.0)
-    assert names(ranks) == ["resnet"]
-
-
 def test_who_comes_as_another_leaves_gets_a_name_of_its_own() -> None:
     """Totals of one user never go on as those of another."""
     ranks = Ranks()
@@ -616,15 +478,6 @@ def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
     long.take(users(1, 2, 3, job="é" * 64), KNOWN, 100.0)
     assert sorted(names(long)) == sorted(["é" * 64, "é" * 61 + " (bob)", "é" * 60 + " (uid 3)"])
     assert all(len(name.encode()) <= 128 for name in names(long))
-
-
-def test_without_owners_jobs_of_one_name_are_numbered() -> None:
-    """As where the owners may not be shown, or are not known."""
-    ranks = Ranks()
-    ranks.take([replace(said, owner=None) for said in users(1, 2, 3)], KNOWN, 100.0)
-    pictures = ranks.pictures(100.0)
-    assert [rank.job for rank in pictures] == ["resnet", "resnet (2)", "resnet (3)"]
-    assert {rank.owner for rank in pictures} == {None}
 
 
 @given(
@@ -704,34 +557,6 @@ def test_an_ended_rank_stays_what_it_was() -> None:
     assert rank.verified is True
 
 
-def test_a_rank_that_is_not_there_moves_nothing_of_the_gpu() -> None:
-    """Neither its limiter nor its precision, whatever other ranks are on it."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7)
-        now = 100.0 + second
-        ranks.take(
-            [
-                report(now, totals=totals(0.2 * second, 0.1 * second), precision="bf16"),
-                report(
-                    now,
-                    report_id="b" * 32,
-                    uid=2,
-                    host_pids=(666,),
-                    totals=totals(second, second),
-                    precision="fp8",
-                ),
-            ],
-            listed(4242),
-            now,
-        )
-        ranks.settle({HERE: clock})
-    stall = ranks.claims.stalls.get(HERE)
-    assert stall is not None
-    assert stall.of_idle == pytest.approx(0.1 / 0.7)
-    assert ranks.claims.precisions.get(GPU.uuid) == "bf16"
-
-
 # What it does not measure.
 
 
@@ -763,20 +588,6 @@ def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
     assert stall is not None
     assert (stall.of_idle, stall.inferred) == (None, {})
     assert rank.totals.phase_seconds.keys() == {"eval"}
-
-
-def test_a_wait_without_a_measured_stall_is_bounded() -> None:
-    """Also where events measure another phase."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7)
-        said = replace(totals(0.6 * second), phase_gpu_idle_seconds={"checkpoint": 0.0})
-        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
-    assert rank.data_wait_ratio == pytest.approx(0.6)
-    assert rank.data_stall_ratio is None
-    stall = ranks.claims.stalls.get(HERE)
-    assert stall is not None
-    assert stall.inferred["client"].lower == pytest.approx(0.3, abs=WINDOW_ERROR)
 
 
 def test_a_phase_that_was_reported_once_stays() -> None:

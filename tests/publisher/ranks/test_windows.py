@@ -16,45 +16,6 @@ from exporter.publisher.ranks.windows import BOUNDS_SECONDS, Mark, StallWindow, 
 # The idle time of a GPU.
 
 
-def test_where_idle_time_lies_in_an_interval_is_not_known() -> None:
-    """3 of 10 s: up to the fourth second at most 3, at least none; up to the ninth at least 2."""
-    clock = GapClock()
-    clock.advance(100.0, 0.0, None)
-    clock.advance(110.0, 10.0, 0.3)
-    assert tuple(clock.at(104.0)) == pytest.approx((4.0, 1.2, 0.0, 3.0))
-    assert tuple(clock.at(109.0)) == pytest.approx((9.0, 2.7, 2.0, 3.0))
-    assert clock.at(110.0) == GapTimes(10.0, 3.0, 3.0, 3.0)
-    assert clock.at(112.0) == GapTimes(10.0, 3.0, 3.0, 5.0)
-
-
-def test_a_skipped_round_is_observed_by_the_next_one() -> None:
-    """The counters then cover both; what nobody saw may have been idle."""
-    clock = GapClock()
-    clock.advance(100.0, 0.0, None)
-    clock.advance(101.0, 1.0, 0.0)
-    clock.advance(102.0, 1.0, None)
-    assert clock.at(102.0).most == 1.0
-    clock.advance(103.0, 2.0, 0.5)
-    assert clock.at(103.0) == GapTimes(3.0, 1.0, 1.0, 1.0)
-    clock.advance(110.0, 1.0, 0.0)
-    assert clock.at(110.0) == GapTimes(4.0, 1.0, 1.0, 7.0)
-    assert clock.at(106.0).most == pytest.approx(4.0)
-    assert tuple(clock.at(102.0)) == pytest.approx((2.0, 0.5, 0.0, 1.0))
-
-
-def test_a_reading_that_is_late_and_rounded_widens_what_is_known() -> None:
-    """Utilization is in whole percent, and of up to a second before."""
-    clock = GapClock()
-    clock.advance(100.0, 0.0, None)
-    for second in range(1, 11):
-        clock.advance(
-            100.0 + second, 1.0, 1.0 if second <= 5 else 0.0, margin_ratio=0.01, lag_seconds=1.0
-        )
-    assert clock.at(105.0).least == pytest.approx(5 * 0.99)
-    assert clock.at(104.0).most == pytest.approx(5.0)
-    assert clock.at(109.0).most == pytest.approx(5.05)
-
-
 # Ranks that share it.
 
 SECONDS = 40

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a share did over the last seconds: differences of its totals."""
+"""Means of a share over the last 10 s, as differences of its totals."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from exporter.publisher.limiter_hysteresis import SteadyLimiter
 from exporter.publisher.totals import merged
 
 ESTIMATE = "estimate"
-"""The source of a saturation that follows from the utilization."""
+"""The source of a saturation that is estimated from the utilization."""
 SAME_SECONDS = 1e-6
 STEADY_POWER_RATIO = 0.1
 STEADY_UTILIZATION_RATIO = 0.05
-"""In a steady window no interval is further from its mean. Energy and utilization of an interval
-are not of quite the same time, hence no less."""
+"""How far an interval of a steady window may be from the mean. Energy and utilization are not read
+at the same moment, so it is not less."""
 LEAST_STEADY_INTERVALS = 5
 
 
 class Settled(NamedTuple):
-    """Integrals of what intervals settle of the utilization's upper bound, all in seconds."""
+    """Integrals of the settled part of the utilization's upper bound, in seconds."""
 
     seconds: float = 0.0
-    """How long they are."""
+    """Length of the intervals."""
     compute: float = 0.0
     memory: float = 0.0
-    """An interval without it counts as busy all along."""
+    """An interval without this reading counts as busy."""
     compute_open: float = 0.0
-    """What the last interval left open."""
+    """The open part of the last interval: the next reading may still change it."""
     memory_open: float = 0.0
 
     def after(self, utilization: Utilization | None, seconds: float) -> Settled:
-        """Return the integrals after one more interval, which adds nothing if it is not known."""
+        """Return the integrals with one more interval; it adds nothing without a reading."""
         if utilization is None or utilization.settled_ratio is None:
             return self
         memory = utilization.memory_settled_ratio
@@ -53,10 +53,10 @@ class Settled(NamedTuple):
         )
 
     def upper_since(self, before: Settled) -> Utilization | None:
-        """Return the utilization since `before` as its upper bounds; None if nothing is settled.
+        """Return the upper bounds of the utilization since `before`; None if nothing is settled.
 
-        They are narrower than the mean of those of the intervals: what one leaves open is covered
-        by the next, and only what the last one leaves open remains.
+        They are tighter than the mean of the intervals' bounds: the next interval settles what one
+        leaves open, so only the open part of the last one counts.
         """
         seconds = self.seconds - before.seconds
         if not seconds:
@@ -67,14 +67,14 @@ class Settled(NamedTuple):
 
 
 class _Bounded(NamedTuple):
-    """Integrals of what is only bounded, and the time in seconds over which they ran."""
+    """Integrals of bounds, and the seconds over which they were known."""
 
     seconds: float = 0.0
     lower: float = 0.0
     upper: float = 0.0
 
     def after(self, bounds: Bounds | None, seconds: float) -> _Bounded:
-        """Return the integrals after one more interval, which adds nothing if it is not known."""
+        """Return the integrals with one more interval; it adds nothing without bounds."""
         if bounds is None:
             return self
         return _Bounded(
@@ -84,7 +84,7 @@ class _Bounded(NamedTuple):
         )
 
     def mean_since(self, before: _Bounded) -> Bounds | None:
-        """Return the mean of each bound over the time of which it is known; None for no time."""
+        """Return the mean of each bound while it was known; None if it never was."""
         seconds = self.seconds - before.seconds
         if not seconds:
             return None
@@ -99,20 +99,17 @@ class _Mark(NamedTuple):
     saturation: _Bounded = _Bounded()
     settled: Settled = Settled()
     traffic: _Bounded = _Bounded()
-    """Of device memory, in bytes."""
+    """Traffic of device memory, in bytes."""
     unread: float = 0.0
-    """The observed time in which some of the work was not counted, in seconds."""
+    """Seconds in which a unit that does work was not read."""
     units: Mapping[str, float] = {}
-    """Integral of the saturation, by the unit that gave it."""
+    """Integral of the saturation, by the busiest unit."""
     watts: float | None = None
-    """Mean power of the board in the interval that ends here; None where that is not known."""
+    """Mean power of the board in the interval that ends here."""
 
 
 def reach_seconds(interval_seconds: float) -> float:
-    """Return the least length of the window that ends with an interval of this length.
-
-    Half an interval less than it is long, so that jitter does not move its length.
-    """
+    """Return the minimum length of the window: half an interval less than 10 s, for jitter."""
     return RECENT_SECONDS - min(interval_seconds, 1.0) / 2
 
 
@@ -133,12 +130,16 @@ class RecentWindow:
         traffic: Bounds | None = None,
         energy_joules: float | None = None,
     ) -> None:
-        """Take the totals at a reading; a second call for the same reading does nothing.
+        """Add the totals at a reading; a second call for the same reading does nothing.
 
-        `utilization` is what bounds the saturation where that is estimated; `traffic` bounds the
-        bytes/s of device memory where they are not measured; `energy_joules` is the board's over
-        the interval.
-        ``interval_seconds = 0`` begins anew: there is nothing to compare with before it.
+        Args:
+            monotonic: the time of the reading.
+            interval_seconds: since the reading before; 0 restarts the window.
+            totals: the totals at the reading.
+            saturation: the saturation of the interval.
+            utilization: bounds the saturation where that is estimated.
+            traffic: bounds of the bytes/s of device memory where these are not measured.
+            energy_joules: of the board, in the interval.
         """
         marks = self._marks
         last = marks[-1] if marks else None
@@ -152,7 +153,8 @@ class RecentWindow:
         settled = last.settled
         if saturation is not None and saturation.source == ESTIMATE:
             settled = settled.after(utilization, interval_seconds)
-        seen = _observed_between(last.totals, totals)
+        ran = _grown_each(totals.ran_seconds, last.totals.ran_seconds)
+        seen = ran.get("limited_seconds", 0.0)
         units = last.units
         if saturation is not None and saturation.unit is not None:
             gave = _grown(totals.saturation_seconds, last.totals.saturation_seconds)
@@ -179,13 +181,17 @@ class RecentWindow:
         self._limiter.judge(_grown_each(limited, marks[0].totals.limited_seconds))
 
     def _saturation_bounds(self) -> Bounds | None:
-        """Return the bounds of the saturation; None where it was not bounded at all."""
+        """Return the bounds of the saturation; None where they are not known."""
         then, now = self._marks[0], self._marks[-1]
         bounds = now.saturation.mean_since(then.saturation)
         if bounds is None:
             return None
-        settled = _settled_upper(then, now, now.saturation.seconds - then.saturation.seconds)
-        return Bounds(bounds.lower, min(bounds.upper, settled))
+        seconds = now.saturation.seconds - then.saturation.seconds
+        settled = now.settled.upper_since(then.settled)
+        upper = 1.0
+        if settled is not None and abs(settled.seconds - seconds) <= SAME_SECONDS:
+            upper = estimated(settled).bounds.upper
+        return Bounds(bounds.lower, min(bounds.upper, upper))
 
     def _flops_bounds(self, seconds: float | None) -> Bounds | None:
         """Return the bounds of the FLOP/s."""
@@ -196,8 +202,7 @@ class RecentWindow:
 
     @property
     def is_steady(self) -> bool:
-        """Whether in each interval of a whole window the board drew about the mean power, and was
-        about as busy as in the mean."""
+        """Whether power and utilization of each interval are near their mean over a full window."""
         marks = self._marks
         if len(marks) <= LEAST_STEADY_INTERVALS:
             return False
@@ -297,7 +302,7 @@ def _over(amount: float | None, seconds: float | None) -> float | None:
 def _mean(
     after: float | None, before: float | None, seconds: float, *, began: bool
 ) -> float | None:
-    """Return the mean of what is read; None if it was left out, unless its reading `began`."""
+    """Return the mean rate; None if it was not read at `before`, unless reading has just begun."""
     return None if before is None and not began else _over(_grown(after, before), seconds)
 
 
@@ -313,20 +318,15 @@ def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]
 
 
 def _leaves_out_work(saturation: Saturation | None) -> bool:
-    """Return whether a unit that does FLOPs, or DRAM, was not read."""
+    """Return whether DRAM, or a unit that does FLOPs, was not read."""
     unread = () if saturation is None else saturation.unmeasured
     return any(unit not in ("sm", "int") for unit in unread)
-
-
-def _observed_between(before: ShareTotals, after: ShareTotals) -> float:
-    """Return the length of the last interval; 0 if it has no limiter."""
-    return _grown_each(after.ran_seconds, before.ran_seconds).get("limited_seconds", 0.0)
 
 
 def _bounds_between(
     before: ShareTotals, after: ShareTotals, ran: Mapping[str, float]
 ) -> dict[str, Bounds]:
-    """Return the bounds of each time part over the time of which they are known."""
+    """Return the bounds of each time part while they were known."""
     seconds = ran.get("time_upper_seconds", 0.0)
     lower = _over_each(_grown_each(after.time_lower_seconds, before.time_lower_seconds), seconds)
     upper = _over_each(_grown_each(after.time_upper_seconds, before.time_upper_seconds), seconds)
@@ -334,7 +334,7 @@ def _bounds_between(
 
 
 def _active(totals: ShareTotals) -> dict[str, float]:
-    """Return for how long each counter was active."""
+    """Return the active seconds of each counter."""
     whole = {
         "engine": totals.engine_active_seconds,
         "sm": totals.sm_active_seconds,
@@ -342,11 +342,3 @@ def _active(totals: ShareTotals) -> dict[str, float]:
     }
     known = {name: seconds for name, seconds in whole.items() if seconds is not None}
     return {**known, **totals.pipe_active_seconds}
-
-
-def _settled_upper(then: _Mark, now: _Mark, bounded: float) -> float:
-    """Return the upper bound of the saturation from what the intervals settle; 1 if not known."""
-    upper = now.settled.upper_since(then.settled)
-    if upper is None or abs(upper.seconds - bounded) > SAME_SECONDS:
-        return 1.0
-    return estimated(upper).bounds.upper

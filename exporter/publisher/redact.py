@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings and reports without owners of processes and jobs, and without serial numbers of GPUs.
+"""Removes owners of processes and jobs, and serial numbers of GPUs, from readings and reports.
 
-Sources do not look owners up where they are not wanted; a recording or a simulation brings its own.
+Sources look up no owners with --no-process.owner, but recordings and simulations contain some.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.model.reading import Device, ShareReading, SlotReport
+from exporter.model.reading import Device, SlotReport
 from exporter.model.training import TrainingReport
 from exporter.model.workload import ShareWork, Workload, WorkloadReport
 
@@ -20,15 +20,13 @@ def without_owners(report: SlotReport) -> SlotReport:
         process.owner is not None for share in reading.shares for process in share.processes or ()
     ):
         return report
-    shares = tuple(_without_owners(share) for share in reading.shares)
+    shares = tuple(
+        replace(share, processes=tuple(replace(each, owner=None) for each in share.processes))
+        if share.processes is not None
+        else share
+        for share in reading.shares
+    )
     return replace(report, reading=replace(reading, shares=shares))
-
-
-def _without_owners(share: ShareReading) -> ShareReading:
-    if share.processes is None:
-        return share
-    processes = tuple(replace(process, owner=None) for process in share.processes)
-    return replace(share, processes=processes)
 
 
 def without_owner(report: TrainingReport) -> TrainingReport:
@@ -37,7 +35,7 @@ def without_owner(report: TrainingReport) -> TrainingReport:
 
 
 def without_users(report: WorkloadReport) -> WorkloadReport:
-    """Return what a source of workloads says without the users of jobs."""
+    """Return the report of a workload source without the users of jobs."""
     return replace(
         report,
         allocations=tuple(
@@ -48,7 +46,7 @@ def without_users(report: WorkloadReport) -> WorkloadReport:
 
 
 def work_without_users(work: ShareWork) -> ShareWork:
-    """Return whose work is on a share without the users; what differs by them alone is one."""
+    """Return the work on a share without users; workloads that become equal are merged."""
     return replace(
         work,
         workloads=tuple(dict.fromkeys(map(_without_user, work.workloads))),
@@ -61,15 +59,14 @@ def _without_user(workload: Workload) -> Workload:
 
 
 class WithoutSerials:
-    """Takes the serial number off the reports on GPUs.
+    """Removes serial numbers from the reports on GPUs.
 
-    Of a device that is the same object as before, what is returned is the same object too, so that
-    nothing is rendered anew.
+    For the same device object it returns the same object, so that rendered lines are reused.
     """
 
     def __init__(self) -> None:
         self._devices: dict[int, tuple[Device, Device]] = {}
-        """By the report's index: the last device, and the same without its number."""
+        """By the report's index: the last device, and its copy without the serial number."""
 
     def report(self, report: SlotReport) -> SlotReport:
         """Return the report of a GPU without its serial number."""

@@ -27,21 +27,21 @@ from exporter.publisher.totals import ShareIntegral
 from exporter.publisher.work import StatedWork, with_work
 
 SAMPLE_SECONDS = 1.0
-"""The driver's utilization is of up to so long before it is read."""
+"""How old the driver's utilization may be when it is read."""
 
 
 @dataclass
 class NodeCounts:
-    """Counts of implausible values since the start, over all GPUs, gone ones too."""
+    """Counts of implausible values since the start, over all GPUs, forgotten ones too."""
 
     cuts: Counter[str] = field(default_factory=Counter)
-    """By source: activities that had to be cut to 1."""
+    """By source: activities above 1, which were cut to 1."""
     disbelieved: Counter[str] = field(
         default_factory=lambda: Counter({STALL_EXCEEDS_IDLE: 0, FLOPS_EXCEED_PEAK: 0})
     )
-    """By reason: minutes in which a training job was not believed in full."""
+    """By reason: minutes in which the claim of a training job was cut."""
     logged_precisions: set[str] = field(default_factory=set)
-    """Precisions that jobs reported and no GPU has; each goes to the log once."""
+    """Precisions without a known peak that jobs reported; each is logged once."""
 
 
 class Round(NamedTuple):
@@ -49,13 +49,13 @@ class Round(NamedTuple):
 
     reading: Reading
     last: Reading | None
-    """The reading before it; None for the first one, and after a gap."""
+    """The reading before; None at the first one and after a gap."""
     seconds: float
-    """Since then; 0 without one."""
+    """Since the reading before; 0 if there is none."""
 
 
 def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
-    """Return an activity that may be integrated; None for one that spans a gap, or is too old."""
+    """Return the activity if it may be integrated; None if it spans a gap or is too old."""
     if activity is None or not activity.integrable:
         return None
     if activity.seconds > rules.longest_interval_seconds:
@@ -78,18 +78,17 @@ class TrackedShare:
         self.stated = StatedWork(counts.disbelieved)
         self.gaps = GapClock()
         self.activity: Activity | None = None
-        """The last one that the counters gave."""
+        """The last one that was read."""
         self.derived = Derived()
         self._history = self.derived.history
         self._answered_at: float | None = None
-        """Monotonic time of the last activity; before there is any, and after a gap, of the first
-        read."""
+        """Monotonic time of the last activity, or of the first reading and after a gap."""
         self._counted_by: str | None = None
-        """The source of the last activity; None before there is any, and after a gap."""
+        """The source of the last activity since the first reading or a gap."""
         self._skipped = SkippedRounds()
         self.work = NO_WORK
         self._observed_until: float | None = None
-        """Monotonic time up to which it is known whether the share was idle."""
+        """Monotonic time of the last interval that shows whether the share was idle."""
 
     def integrate(
         self,
@@ -101,13 +100,19 @@ class TrackedShare:
         claims: Sequence[WorkClaim] = (),
         work: ShareWork = NO_WORK,
     ) -> None:
-        """Derive and add one interval of the share; `stall` and `claims` are what its training
-        ranks report, `work` is whose work is on it.
+        """Derive one interval of the share and add it to the totals.
 
-        `energy_joules` is the board's over the interval, None where it is not the share's alone.
+        Args:
+            share_reading: the readings of the share.
+            read: the round they are part of.
+            rules: the settings.
+            energy_joules: of the board in the interval; None for a MIG instance.
+            stall: the data stall that its training ranks report.
+            claims: the FLOPs that they report.
+            work: the workloads on the share.
         """
         reading, last, elapsed = read
-        work_is_new = _places(work) != _places(self.work)
+        work_is_new = _identities(work) != _identities(self.work)
         self.work = work
         share_reading = self._expected(share_reading, read, rules)
         skipped = share_reading.counters is not None and share_reading.activity is None
@@ -142,7 +147,7 @@ class TrackedShare:
         derived = shown = derive(share_reading)
         given = share_reading.activity
         if given is not None and not given.integrable:
-            # What is old is shown, and the totals go on as without counters.
+            # Show an activity that is too old, and integrate as if there were no counters.
             share_reading = replace(share_reading, activity=None, counters=None)
             derived = derive(share_reading)
         self._history = derived.history
@@ -177,7 +182,7 @@ class TrackedShare:
             energy_joules,
         )
         if skipped:
-            # The counters skipped a round: what was measured last stands for up to 3 intervals.
+            # The counters skipped a round: keep showing their last values for up to 3 intervals.
             self.derived = replace(self.derived, held=derived.held, holder=derived.holder)
             return
         self.derived = shown
@@ -193,7 +198,7 @@ class TrackedShare:
         *,
         skipped: bool,
     ) -> None:
-        """Add what was derived of an interval; `skipped` if the counters skipped it."""
+        """Add an interval to the totals; `skipped` if the counters have no activity for it."""
         reading, _, elapsed = read
         activity = within_gap(share_reading.activity, rules)
         utilization = (
@@ -221,15 +226,14 @@ class TrackedShare:
             self.integral.end_idle(reading.timestamp_seconds)
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
-        """Add what a window of a training rank adds to the inferred stall."""
+        """Add to the inferred stall."""
         self.integral.add_stall(method, seconds)
         self.totals = self.integral.totals()
 
     def _expected(self, share_reading: ShareReading, read: Round, rules: Rules) -> ShareReading:
-        """Return the reading, as one without counters once these were silent for 3 intervals.
+        """Return the reading; without counters once these gave nothing for 3 intervals.
 
-        Until then an interval without counters publishes no estimate, also where the driver no
-        longer supports them: a GPU does not flip.
+        Until then no estimate is published, so that a GPU does not flip between the two.
         """
         now = read.reading.monotonic_seconds
         if share_reading.activity is not None:
@@ -237,7 +241,7 @@ class TrackedShare:
             return share_reading
         if self._answered_at is None or read.last is None:
             self._answered_at, self._counted_by = now, None
-        # Half an interval more, so that jitter does not end the wait at the third read.
+        # Half an interval more, for jitter.
         waits = now - self._answered_at <= (GAP_INTERVALS + 0.5) * rules.interval_seconds
         counters = (share_reading.counters or self._counted_by) if waits else None
         if counters == share_reading.counters:
@@ -245,10 +249,7 @@ class TrackedShare:
         return replace(share_reading, counters=counters)
 
     def _observe(self, reading: Reading, rules: Rules, *, seen: bool) -> None:
-        """Note whether an interval shows if the share was idle.
-
-        Idle time ends after too long without such an interval; the counters may skip a round.
-        """
+        """End the idle time after a gap; `seen` says that the interval shows idle or busy."""
         now, until = reading.monotonic_seconds, self._observed_until
         if until is not None and now - until > rules.longest_interval_seconds:
             self.integral.end_idle(reading.timestamp_seconds)
@@ -256,13 +257,13 @@ class TrackedShare:
             self._observed_until = now
 
 
-def _places(work: ShareWork) -> set[tuple[str, str, str]]:
-    """Return the identities of the workloads, without details that may be learnt later."""
+def _identities(work: ShareWork) -> set[tuple[str, str, str]]:
+    """Return the identities of the workloads, without details that sources add later."""
     return {(each.namespace, each.pod, each.job) for each in work.workloads}
 
 
 def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Reading) -> Share:
-    """Return what is shown of a share as last read, in this round of its GPU."""
+    """Return a share of the snapshot."""
     derived = share.derived
     picture = Share(
         gpu_instance=share_reading.gpu_instance,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The observed time that the hardware counters of one share have in common.
+"""One observed time for all hardware counters of a share.
 
-All units' counters are divided by one observed time, so it runs only while all of them are read. A
-unit that is missing for up to three readings stops them all. One that is missing for longer, or
-again and again, is left out, and the others go on; it comes back after a minute without a gap, so
-that a scrape has seen that it was gone.
+Queries divide every counter by the same observed time, so it runs only while all units are read. A
+unit that is missing for up to three readings pauses all counters. One that is missing for longer,
+or often, is excluded, and the others continue. It is included again after a minute without a gap,
+so that a scrape sees it absent in between.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from exporter.model.reading import Activity
 from exporter.model.snapshot import Roofline
 
 SURE_SECONDS = 60.0
-"""A unit that was left out comes back after this long without a gap."""
+"""An excluded unit is included again after this long without a gap."""
 FORGOTTEN_BLANKS = 1 / 6
-"""For each reading with the unit: a unit missing in more than every seventh reading is left out."""
+"""Decay of the gap count per reading: a unit missing in over a seventh of readings is excluded."""
 ROOF = "roof_seconds"
-"""Its bases depend on the work, too: an unknown one is left out at once."""
+"""Its bases also depend on the work, so an unknown one is excluded at once."""
 FIELDS = (
     "engine_active_seconds",
     "sm_active_seconds",
@@ -35,14 +35,14 @@ FIELDS = (
     "dram_bytes",
     ROOF,
 )
-"""The fields of `ShareTotals` that the observed time "activity" belongs to."""
+"""The fields of `ShareTotals` that share the observed time "activity"."""
 WHOLE = "flops"
-"""The field whose labels depend on the work, not on what is read."""
+"""The field whose labels depend on the work, not on the units that are read."""
 WORK_UNITS = ("fp64", "fp32", "fp16", "imma", "dmma", "dfma")
-"""Fields of `Activity`: units of FLOPs besides the tensor pipe, and what shows its precision."""
+"""Fields of `Activity` that the FLOPs are computed from, besides the tensor pipe."""
 
 Key = tuple[str, str]
-"""A field and a label; the label is empty where there is none, and of WHOLE."""
+"""A field and a label; the label is empty for WHOLE and for fields without labels."""
 
 
 def _keys(field: str, value: Any) -> set[Key]:
@@ -52,20 +52,20 @@ def _keys(field: str, value: Any) -> set[Key]:
 
 
 class SharedTime:
-    """The counters of one share that are divided by one observed time."""
+    """The counters of one share that are included in its observed time."""
 
     def __init__(self) -> None:
         self._members: set[Key] = set()
         self._source: str | None = None
         self._blanks: dict[Key, float] = {}
-        """Members that were missing, and how often; each later reading reduces the count."""
+        """By member: how often it was missing; each later reading reduces the count."""
         self._away: dict[Key, float] = {}
-        """Units that were left out, and for how many seconds they were read since."""
+        """By excluded unit: for how many seconds it has been read again."""
         self._work_units: dict[str, set[str]] = {}
-        """By source: the units of FLOPs that it has given."""
+        """By source: the units of FLOPs that it has read so far."""
 
     def take(self, values: Mapping[str, Any], source: str, seconds: float) -> bool:
-        """Take what a reading of `seconds` adds, by field; return whether it counts."""
+        """Take the increments of a reading by field; return whether the reading counts."""
         given = {key for name in FIELDS if name in values for key in _keys(name, values[name])}
         if source != self._source:
             self._leave(self._members - given)
@@ -89,7 +89,7 @@ class SharedTime:
         self._away.update(dict.fromkeys(keys, 0.0))
 
     def members(self, field: str, value: Any) -> Any:
-        """Return the part of a field's value that is added up; None for none of it."""
+        """Return the part of a field's value that is included; None if none is."""
         members = self._members
         if field not in FIELDS or value is None:
             return value
@@ -98,9 +98,10 @@ class SharedTime:
         return {label: each for label, each in value.items() if (field, label) in members} or None
 
     def without_partial_flops(self, roofline: Roofline, activity: Activity) -> Roofline:
-        """Return the roofline without FLOPs if they are not those of all units: if this reading
-        lacks a unit that its source gave before. When a source gives a unit for the first time,
-        FLOPs are left out of the totals for a minute: before and after are not of the same units.
+        """Return the roofline, without FLOPs if this reading lacks a unit that the source had.
+
+        When a source reads a new unit, the total of FLOPs is excluded for a minute: before and
+        after are not of the same units.
         """
         given = {name for name in WORK_UNITS if getattr(activity, name) is not None}
         if tensor_activity(activity) is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver readings of rounds that the hardware counters skipped, until an activity covers them."""
+"""Keeps the driver's readings of rounds without counters until an activity covers these rounds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ class BoardRound(NamedTuple):
     seconds: float
     vitals: Vitals
     previous: Vitals | None
-    """Those of the round before it."""
+    """The vitals of the round before."""
     energy_joules: float | None
-    """Of the board, in this round."""
+    """Energy of the board in this round."""
 
 
 def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
-    """Return how many of the last rounds an activity covers that reaches `seconds` back.
+    """Return how many of the last rounds lie within `seconds`; `lengths` are theirs, in seconds.
 
-    `lengths` are those of the rounds, in seconds. A round counts if its middle is covered: board
-    and counters are not read at the same moment.
+    A round counts if its middle does: board and counters are not read at the same moment.
     """
     count, back = 0, 0.0
     for length in reversed(lengths):
@@ -39,21 +38,21 @@ def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
 
 
 class SkippedRounds:
-    """The rounds of one share that the counters skipped, until an activity covers them."""
+    """The rounds of one share for which the counters gave no activity."""
 
     def __init__(self) -> None:
         self._rounds: list[BoardRound] = []
 
     def add(self, skipped: BoardRound) -> None:
-        """Keep a round that the counters skipped."""
+        """Keep a round."""
         self._rounds.append(skipped)
 
     def clear(self) -> None:
-        """Drop all: nothing is known of them, or it is counted in another way."""
+        """Drop all rounds."""
         self._rounds.clear()
 
     def joined(self, present: BoardRound, activity: Activity) -> BoardRound:
-        """Return the present round with those before it that `activity` covers."""
+        """Return the present round joined with the kept ones that `activity` covers."""
         if not self._rounds:
             return present
         lengths = [each.seconds for each in self._rounds]
@@ -72,29 +71,29 @@ class SkippedRounds:
 
 
 class CountersOrDriver:
-    """What an interval adds to a board counter: from the hardware counters, else from the driver.
+    """The increments of a board counter: from the hardware counters, else from the driver.
 
-    While the hardware counters give it, the driver's amounts wait for up to three rounds, because
-    the next activity may cover these rounds. So nothing counts twice.
+    When the hardware counters skip rounds, the driver's increments wait for up to three rounds,
+    because the next activity may cover them: nothing counts twice.
     """
 
     def __init__(self) -> None:
         self._counted = self._began = False
         self._waiting: list[tuple[float, float | None]] = []
-        """Length in seconds of each round, and what the driver gave."""
+        """Length in seconds of each waiting round, and the driver's increment."""
         self._blanks = 0
-        """Rounds without an amount since the last full minute without such a round."""
+        """Rounds without an increment; reset by a minute without such a round."""
         self._sure_seconds = 0.0
 
     @property
     def is_known(self) -> bool:
-        """Whether the sum is complete: not if rounds are missing now and then, or all of them."""
+        """Whether the sum is complete: too many rounds without an increment make it wrong."""
         return self._blanks <= GAP_INTERVALS
 
     def add(
         self, seconds: float, activity: Activity | None, counted: float | None, read: float | None
     ) -> float | None:
-        """Take the amounts of both for a round; return the amount to add now."""
+        """Take the increments of both for a round; return the increment to add now."""
         if activity is not None and counted is not None:
             self._counted = True
             amounts = [*self._missed(activity.seconds - seconds), counted]
@@ -114,7 +113,7 @@ class CountersOrDriver:
         return added
 
     def _missed(self, covered_seconds: float) -> list[float | None]:
-        """Return the amounts of the rounds that wait, without the last ones in this time."""
+        """Return the increments of the waiting rounds that `covered_seconds` does not reach."""
         count = covered_rounds([seconds for seconds, _ in self._waiting], covered_seconds)
         missed = [amount for _, amount in self._waiting[: len(self._waiting) - count]]
         self._waiting.clear()

@@ -11,7 +11,7 @@ from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
 
 MOST_REASONS = 4
-"""So many GPUs are named when none is up."""
+"""How many GPUs the message names when none is up."""
 
 
 def source_states(
@@ -23,11 +23,10 @@ def source_states(
     workloads: Sequence[WorkloadSource] = (),
     collectives: CollectiveSource | None = None,
 ) -> dict[str, SourceState]:
-    """Return the state of every source: NVML or its replacement, counter sources, training,
-    workloads, collectives.
+    """Return the state of every source in use.
 
-    A counter source is listed if a share expects it to answer, or if it reads all GPUs at once and
-    is in use. `cuts` are the activities that had to be cut to 1, by source; they count as failures.
+    A counter source is in use if a share expects it, or if it reads all GPUs at once. `cuts`, the
+    activities above 1 by source, count as failures.
     """
     own = readers.name
     failures = Counter(cuts)
@@ -58,7 +57,7 @@ def source_states(
 
 
 def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceState]:
-    """Return the states of the sources of training reports; those of one name are one source."""
+    """Return the states of the training sources; sources of one name are merged."""
     states: dict[str, SourceState] = {}
     for source in training:
         other = states.get(source.name, SourceState(up=False))
@@ -72,9 +71,9 @@ def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceSt
 def training_state(
     training: Sequence[TrainingReports], disbelieved: Mapping[str, int]
 ) -> TrainingState | None:
-    """Return how many training reports were accepted and refused; None without a source of them.
+    """Return the counts of accepted and refused training reports; None without a training source.
 
-    `disbelieved` counts the minutes in which an accepted claim was not believed in full, by why.
+    `disbelieved` has the minutes in which a claim was cut, by reason.
     """
     if not training:
         return None

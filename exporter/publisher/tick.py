@@ -13,7 +13,7 @@ from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
-from exporter.publisher.ranks import INFERRED_BY_CLIENT, GapClock, Place, Ranks
+from exporter.publisher.ranks import INFERRED_BY_CLIENT, Place, Ranks
 from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """Ticks every interval; each tick ends in one immutable snapshot for every subscriber."""
+    """Ticks every interval and hands one immutable snapshot to every subscriber."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Publisher:
         collectives: CollectiveSource | None = None,
         pace: float = 1.0,
     ) -> None:
-        """Connect the parts; `clock` runs `pace` times as fast as the time that waiting takes."""
+        """Connect the parts; `clock` runs `pace` times as fast as real time."""
         self._readers = readers
         self._specs = specs
         self._rules = rules
@@ -56,7 +56,7 @@ class Publisher:
         self._ranks = Ranks(self._counts.disbelieved)
         self._without_serials = WithoutSerials()
         self._forgotten: set[str] = set()
-        """GPUs that readers may still name but that were not seen for too long."""
+        """GPUs not read for --gpu.forget-after, which readers may still report."""
         self._reconfiguration: tuple[SpecBook, Rules] | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
@@ -66,7 +66,7 @@ class Publisher:
         self._thread.start()
 
     def stop(self, wait_seconds: float = 1.0) -> None:
-        """Stop ticking; wait for the tick under way, but not for long."""
+        """Stop ticking; wait up to `wait_seconds` for the tick in progress."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(wait_seconds)
@@ -139,12 +139,12 @@ class Publisher:
         return reports
 
     def _training_reports(self) -> Sequence[TrainingReport]:
-        """Return the last report of every training process; without owners likewise."""
+        """Return the last report of every training process, redacted as configured."""
         reports = [report for source in self._training for report in source.reports()]
         return reports if self._rules.owners else [without_owner(report) for report in reports]
 
     def _take(self, report: SlotReport, now: float) -> None:
-        """Hand a report to the GPU that it is about, unless that GPU was forgotten."""
+        """Pass a report to its GPU, unless that was forgotten and is still not read."""
         reading = report.reading
         device = reading.device if reading is not None else report.device
         if device is None:
@@ -160,19 +160,16 @@ class Publisher:
         gpu.take(report, self._ranks.claims, self._work, now)
 
     def _settle(self) -> None:
-        """Check the ranks' stalls against idle time, and add the growth of their windows."""
-        for place, seconds in self._ranks.settle(self._gaps()).items():
-            gpu = self._gpus.get(place.uuid or "")
-            if gpu is not None:
-                gpu.add_stall(place.gpu_instance, INFERRED_BY_CLIENT, seconds)
-
-    def _gaps(self) -> dict[Place, GapClock]:
-        """Return the times of every share: how long it was observed, and how long idle."""
-        return {
+        """Check the ranks' stalls against the idle time of the shares; add the inferred ones."""
+        gaps = {
             Place(uuid, gpu_instance): share.gaps
             for uuid, gpu in self._gpus.items()
             for gpu_instance, share in gpu.shares.items()
         }
+        for place, seconds in self._ranks.settle(gaps).items():
+            gpu = self._gpus.get(place.uuid or "")
+            if gpu is not None:
+                gpu.add_stall(place.gpu_instance, INFERRED_BY_CLIENT, seconds)
 
     def _forget(self, now: float) -> None:
         for uuid in [
@@ -185,7 +182,7 @@ class Publisher:
             self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
-        """Return what is shown of every GPU, in the order of their indexes."""
+        """Return the GPUs of the snapshot, by index."""
         xids = self._readers.xids()
         return tuple(
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
@@ -194,7 +191,7 @@ class Publisher:
 
 
 def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:
-    """Return one report for each GPU: of several, that with the newest reading."""
+    """Return one report per GPU: the one with the newest reading."""
     newest: dict[str | int, SlotReport] = {}
     for report in reports:
         device = report.device if report.reading is None else report.reading.device

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ratios x time = counters: the running totals of one share.
+"""The running totals of one share: counters = ratios x time.
 
-Totals live as long as the process and outlive workers, sessions and changes of source. The
-publisher leaves out every interval that is longer than three polls: nothing is integrated over a
-gap.
+They outlive workers, sessions and changes of source. Nothing is integrated over a gap: an interval
+longer than three polls is not added.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, Roofline, Shar
 from exporter.publisher.shared_time import FIELDS, SharedTime
 
 CUT_TOLERANCE = 0.01
-"""A counter may read a little above 1 from rounding; beyond that the value is wrong."""
+"""Above 1 by up to this much is a rounding error, beyond it the value is wrong."""
 
 DERIVED = (
     "limited_seconds",
@@ -29,11 +28,10 @@ DERIVED = (
     "time_upper_seconds",
     "flops_upper",
 )
-"""The fields of `ShareTotals` that follow from readings of the whole interval, and that have no
-published time of their own."""
+"""The fields of `ShareTotals` without a published observed time; `ran_seconds` has theirs."""
 
 Rate = float | Mapping[str, float] | None
-"""A number, or numbers by label; None is not known."""
+"""A number, or numbers by label; None if not known."""
 
 
 class Interval(NamedTuple):
@@ -41,21 +39,21 @@ class Interval(NamedTuple):
 
     utilization: Utilization | None
     activity: Activity | None
-    """With no ratio above 1."""
+    """With ratios cut to 1."""
     derived: Derived
     energy_joules: float | None
-    """Of the board; None where it is not known, or is not the share's alone."""
+    """Of the board; None if not known, and for a MIG instance."""
     seconds: float
 
     def times(self, rate: Rate) -> Rate:
-        """Multiply a rate or ratio, or each of several by label, by the length of the interval."""
+        """Multiply a rate or ratio, or each by label, by the length of the interval."""
         if isinstance(rate, Mapping):
             return {label: each * self.seconds for label, each in rate.items()}
         return None if rate is None else rate * self.seconds
 
 
 Added = Callable[[Interval], Rate]
-"""What an interval adds to a total."""
+"""Returns the increment of a total."""
 
 
 def _busy(interval: Interval) -> Rate:
@@ -81,7 +79,7 @@ def _of_roofline(rate: Callable[[Roofline], Rate]) -> Added:
 
 
 def _saturation(interval: Interval) -> Rate:
-    """Return nothing where the time has no parts: their sum is its observed time."""
+    """Return None without time parts: their sum is the observed time of the saturation."""
     saturation, parts = interval.derived.saturation, interval.derived.time_parts
     return None if saturation is None or parts is None else interval.times(saturation.ratio)
 
@@ -110,7 +108,7 @@ def _flops_bounds(end: Callable[[Bounds], float]) -> Added:
 
 
 def _limited(interval: Interval) -> Rate:
-    """Return the seconds of each limiter: all are there from the first interval on, most at 0."""
+    """Return the seconds of every limiter, most of them 0."""
     derived = interval.derived
     if derived.limiter is None:
         return None
@@ -121,7 +119,7 @@ def _limited(interval: Interval) -> Rate:
 
 
 def _while_idle(amount: Callable[[Interval], float | None], *, held: bool) -> Added:
-    """Add an amount in idle intervals, and 0 in others; with `held` only while it was held too."""
+    """Add an amount in idle intervals, 0 in others; with `held` in held idle ones."""
 
     def added(interval: Interval) -> Rate:
         idle, whole = interval.derived.idle, amount(interval)
@@ -158,10 +156,8 @@ SHARE_TOTALS: Mapping[str, Added] = {
     "idle_energy_joules": _while_idle(_energy, held=False),
     "held_idle_energy_joules": _while_idle(_energy, held=True),
 }
-"""By the field of `ShareTotals`: what an interval adds to it; None adds nothing. `ShareIntegral`
-itself keeps the fields that are no sums over measured intervals: when the share was last busy, for
-how long it has been idle, the inferred stall, which is added up window by window, and the time in
-which it was given away but not held, which needs no measurement."""
+"""By the field of `ShareTotals`: its increment. The fields that are no sums over measured intervals
+(last busy, idle for, inferred stall, allocated and unopened time) are kept by `ShareIntegral`."""
 
 
 class ShareIntegral:
@@ -169,10 +165,10 @@ class ShareIntegral:
 
     def __init__(self, started_unix_seconds: float, cuts: Counter[str] | None = None) -> None:
         self.cuts = Counter() if cuts is None else cuts
-        """By source: activities that had to be cut to 1 by more than rounding explains."""
+        """By source: activities above 1 by more than a rounding error."""
         self.shared_time = SharedTime()
         self._sums: dict[str, Any] = {}
-        """By the field of `ShareTotals`."""
+        """By field of `ShareTotals`."""
         self._last_busy = started_unix_seconds
         self._idle_for: float | None = None
         self._unopened_for: float | None = None
@@ -185,9 +181,9 @@ class ShareIntegral:
         energy_joules: float | None,
         unix_seconds: float,
     ) -> None:
-        """Add one interval that ends at `unix_seconds`.
+        """Add one interval that ends at `unix_seconds`; nothing without activity and utilization.
 
-        Without activity its length is that of the utilization; with neither nothing is added.
+        Its length is that of the activity, else that of the utilization.
         """
         measured = activity or utilization
         if measured is None:
@@ -208,7 +204,7 @@ class ShareIntegral:
             for field in FIELDS:
                 more.pop(field, None)
         if "idle_seconds" in sums and "idle_seconds" not in more:
-            # The sum of all limiters is the observed time of the idle time.
+            # The sum over limiters is the observed time of the idle time.
             more.pop("limited_seconds", None)
         for field, value in more.items():
             if (value := self.shared_time.members(field, value)) is not None:
@@ -224,8 +220,10 @@ class ShareIntegral:
     def add_allocated(
         self, seconds: float, *, allocated: bool | None, held: bool | None, anew: bool = False
     ) -> None:
-        """Add `seconds` in which a scheduler had given the share away or not, and it was held or
-        not; where either is not known, nothing. `anew` if it was given to somebody else."""
+        """Add `seconds` of allocated and unopened time; nothing if either is not known.
+
+        `anew` says that the share was allocated to another workload.
+        """
         if allocated is None or held is None:
             self._unopened_for = None
             return
@@ -244,7 +242,7 @@ class ShareIntegral:
             self._sums[field] = merged(self._sums.get(field), {method: more}, add)
 
     def _cut(self, activity: Activity) -> Activity:
-        """Return the activity with no ratio above 1, and count those that were wrong."""
+        """Return the activity with ratios cut to 1; count the wrong ones."""
         within = cut_activity(activity)
         if within is not activity:
             ratios = (
@@ -258,7 +256,7 @@ class ShareIntegral:
         return within
 
     def end_idle(self, unix_seconds: float) -> None:
-        """End the idle time: it is not known whether the share was idle until `unix_seconds`."""
+        """End the idle time: the share was not observed up to `unix_seconds`."""
         self._idle_for = None
         self._last_busy = unix_seconds
 
@@ -278,10 +276,9 @@ class ShareIntegral:
 
 
 def merged(one: Any, other: Any, of: Callable[[float, float], float]) -> Any:
-    """Return `of` two numbers, or of each label's two numbers where the values are mappings.
+    """Apply `of` to two numbers or, label by label, to two dicts; return a new value.
 
-    None is "not known" and gives way to what is known; a label that is missing counts as 0. Neither
-    value is changed. Mappings are plain dicts.
+    None is the neutral element, and a missing label counts as 0.
     """
     if one is None or other is None:
         return other if one is None else one

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The FLOPs that training jobs state for one share: how much is plausible, and how much certain.
+"""The FLOPs that training jobs report for one share: an estimate, and a certain lower bound.
 
-Reports hold totals since a process began, so what is between two of them was done between them; up
-to a step, which counts as a whole when it begins or ends, and which the GPU may finish later. So
-the largest growth between two reports in a row is taken off whatever is called certain.
+Reports hold totals since a process began, so the growth between two reports was done between them,
+except for one step: a step counts as a whole when it begins or ends, and the GPU may finish it
+later. The lower bound therefore excludes the largest growth between two consecutive reports.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from exporter.publisher.recent import ESTIMATE
 from exporter.specs.precisions import tensor_precision
 
 CHECK_SECONDS = 60.0
-"""What is more than the GPU can have done waits for so long, in case its readings catch up."""
+"""An excess over what the GPU can have done is dropped after this long: readings may lag."""
 TOLERATED_RATIO = 0.02
-"""Less than this is the clocks and averages of two observers."""
+"""A smaller excess comes from the clocks and averages of two observers."""
 
 
 class _Statement(NamedTuple):
@@ -42,36 +42,36 @@ class _Statement(NamedTuple):
 
 
 class StatedWork:
-    """What processes on one share state, added up from the first report of each that was seen.
+    """Adds up the FLOPs that the processes on one share report, from their first report on.
 
-    What was stated since a moment t0, and what follows from everything else, are two lower bounds
-    of the same work since then, and the larger one counts:
+    Reported FLOPs and the share's other lower bound since t0 bound the same work from below, and
+    the larger one counts:
 
         lower(t) = lower(t0) + max(stated(t0, t), other(t) - other(t0))
 
-    What was stated is cut to what the GPU can have done since t0. That is the last moment before a
-    process states anything, after a gap, and after a change between counters and estimates.
+    Reported FLOPs are limited to what the GPU can have done since t0. t0 is the last time without
+    any report, after a gap, or of a change between counters and estimates.
     """
 
     def __init__(self, disbelieved: Counter[str] | None = None) -> None:
-        """Count in `disbelieved` the minutes in which more was stated than the GPU can do."""
+        """Count in `disbelieved` the minutes in which more was reported than the GPU can do."""
         self._disbelieved = Counter() if disbelieved is None else disbelieved
         self.lower: float | None = None
-        """The total of the share's FLOPs from below, by all of it; it never falls."""
+        """The lower bound of the share's total FLOPs; it never falls."""
         self.work: Work | None = None
-        """Of the last ten seconds; None where nothing is stated."""
+        """The rate of the last 10 s; None if nothing is reported."""
         self._since = float("-inf")
-        """t0: no report before it counts."""
+        """t0: earlier reports do not count."""
         self._lower = self._other = self._upper = 0.0
-        """The totals then: from below by all, by everything else, and from above."""
+        """At t0: `lower`, and the share's other lower and upper totals."""
         self._last: dict[str, _Statement] = {}
         """By report id: the last report that counts."""
         self._claimed = self._dropped = 0.0
-        """Since then; and what of it is no longer waited for."""
+        """Reported FLOPs since t0, and the dropped excess."""
         self._largest: dict[str, float] = {}
-        """By report id: the largest growth between two reports in a row."""
+        """By report id: the largest growth between two consecutive reports."""
         self._ended = 0.0
-        """The sum of it over processes that are gone."""
+        """The sum of `_largest` over ended processes."""
         self._over_since: float | None = None
         self._measured = False
         self._history: dict[str, deque[_Statement]] = {}
@@ -86,15 +86,15 @@ class StatedWork:
         gap: bool,
         measured: bool,
     ) -> None:
-        """Take what is stated at the end of an interval.
+        """Take the reports at the end of an interval.
 
         Args:
             claims: the last report of each process on the share.
             now: the monotonic time of the reading.
-            lower: the total of the share's FLOPs by everything else, from below.
-            upper: the same from above; without it nothing is believed.
+            lower: the share's other lower bound of its total FLOPs.
+            upper: its upper bound; without it no report counts.
             gap: whether the time since the last reading was not observed.
-            measured: whether counters measure the share: then its lower total is theirs.
+            measured: whether hardware counters give the share's lower bound.
         """
         self._rate(claims, now)
         if lower is None or upper is None:
@@ -104,29 +104,26 @@ class StatedWork:
         if claims and not gap:
             self._count(claims)
             believed = self._believe(now, upper - self._upper)
-            # What was stated while counters measured must not appear at once as they end.
+            # FLOPs reported while counters measured must not be added at once when these stop.
             if not measured and not self._measured:
                 certain = believed - self._unsure
         raised = self._lower + max(certain, lower - self._other)
         self.lower = max(raised, self.lower or 0.0)
         if gap or not claims or measured != self._measured:
             self._measured = measured
-            self._restart(now, self.lower, lower, upper)
-
-    def _restart(self, now: float, raised: float, other: float, upper: float) -> None:
-        self._since, self._lower, self._other, self._upper = now, raised, other, upper
-        self._claimed = self._dropped = self._ended = 0.0
-        self._last.clear()
-        self._largest.clear()
-        self._over_since = None
+            self._since, self._lower, self._other, self._upper = now, self.lower, lower, upper
+            self._claimed = self._dropped = self._ended = 0.0
+            self._last.clear()
+            self._largest.clear()
+            self._over_since = None
 
     @property
     def _unsure(self) -> float:
-        """The claimed work that may have been done before t0, or is not done yet."""
+        """The reported FLOPs that may have been done before t0, or may not be done yet."""
         return self._ended + sum(self._largest.values())
 
     def _count(self, claims: Iterable[WorkClaim]) -> None:
-        """Add what the reports have grown by, of each process from its first one on."""
+        """Add the growth of each process since its last report."""
         before, self._last = self._last, {}
         for claim in claims:
             last = before.pop(claim.report_id, None)
@@ -142,7 +139,7 @@ class StatedWork:
             self._ended += self._largest.pop(gone, 0.0)
 
     def _believe(self, now: float, room: float) -> float:
-        """Return what of the claims the GPU can have done; what waited for long is dropped."""
+        """Return the reported FLOPs, limited to `room`; drop an excess after `CHECK_SECONDS`."""
         claimed = self._claimed - self._dropped
         if claimed - room <= TOLERATED_RATIO * claimed:
             self._over_since = None
@@ -155,7 +152,7 @@ class StatedWork:
         return min(claimed, room)
 
     def _rate(self, claims: Sequence[WorkClaim], now: float) -> None:
-        """Find what was stated of the last ten seconds."""
+        """Compute the reported rate of the last 10 s."""
         before, self._history = self._history, {}
         rate = least = 0.0
         known = False
@@ -172,7 +169,7 @@ class StatedWork:
                 continue
             known = True
             first = history[0]
-            # A process that reports nothing for longer than before did no more than that.
+            # A process that has been silent for longer than this span did no more in that time.
             seconds = max(last.seconds - first.seconds, now - last.seconds)
             rate += (last.flops - first.flops) / seconds
             if claim.is_done:
@@ -185,10 +182,10 @@ class StatedWork:
 
 
 def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: bool) -> Share:
-    """Return the picture of a share with the work that its jobs state.
+    """Return a share with the FLOPs that its jobs report.
 
-    What is certain of the last ten seconds is in its means over these, and in the gauges of the
-    interval where the GPU was `steady` for so long.
+    The lower bound of the last 10 s raises the means over this window and, while the GPU is
+    `steady`, the gauges of the last interval.
     """
     if stated.lower is not None and stated.lower != share.totals.flops_lower:
         share = replace(share, totals=replace(share.totals, flops_lower=stated.lower))
@@ -217,7 +214,7 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
 
 
 def _certain(history: Sequence[_Statement], since: float) -> float:
-    """Return the FLOPs that were certainly done since then."""
+    """Return a lower bound of the FLOPs since `since`."""
     within = [each for each in history if each.seconds >= since]
     if len(within) < 2:
         return 0.0

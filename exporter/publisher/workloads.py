@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads on every share; computed again only when an input has changed."""
+"""The workloads on every share, recomputed only when an input changes."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from exporter.publisher.redact import work_without_users
 
 
 class NodeWork:
-    """Joins what the sources of workloads say with what the driver lists on each share."""
+    """Joins the reports of workload sources with the processes that the driver lists."""
 
     def __init__(self, sources: Sequence[WorkloadSource]) -> None:
         self._sources = tuple(sources)
         self._seen: tuple[object, ...] = ()
-        """The reports, devices and lists of processes that the present answer is made from."""
-        self._said: dict[str, WorkloadReport] = {}
-        """By source: what counts of it now."""
+        """The reports, devices and process lists of the last computation."""
+        self._reports: dict[str, WorkloadReport] = {}
+        """By source: its last report, completed by the one before for pods that still run."""
         self._pods: Mapping[str, Pods] = {}
         self._work: dict[ShareKey, ShareWork] = {}
         self._shown: Mapping[ShareKey, ShareWork] = {}
-        """The same, without users where none are to be named."""
+        """`_work` as published, without users with --no-process.owner."""
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
-        """By NAMESPACE/POD: of the pods whose work is on a share."""
+        """By NAMESPACE/POD: the labels of pods with work on a share."""
 
     def take(self, reports: Sequence[SlotReport], *, owners: bool) -> None:
-        """Take what the sources and the driver say now; without `owners` no user is named."""
-        said = {one.name: report for one in self._sources if (report := one.report()) is not None}
+        """Take the latest reports of sources and driver; without `owners`, hide users."""
+        latest = {one.name: report for one in self._sources if (report := one.report()) is not None}
         shares = [
             OnShare(report.reading.device, share.gpu_instance, share.processes)
             for report in reports
             if report.reading is not None
             for share in report.reading.shares
         ]
-        seen: tuple[object, ...] = (*said.values(), owners, *chain.from_iterable(shares))
+        seen: tuple[object, ...] = (*latest.values(), owners, *chain.from_iterable(shares))
         if len(seen) == len(self._seen) and all(
             this is that for this, that in zip(seen, self._seen, strict=True)
         ):
             return
         self._seen = seen
-        self._said = {
-            name: with_running(report, self._said.get(name, report), self._pods, shares)
-            for name, report in said.items()
+        self._reports = {
+            name: with_running(report, self._reports.get(name, report), self._pods, shares)
+            for name, report in latest.items()
         }
-        known = [*self._said.values()]
+        known = [*self._reports.values()]
         self._work = work_of_shares(known, shares, self._work)
         self._shown = (
             self._work
@@ -66,7 +66,7 @@ class NodeWork:
         self.pod_labels = _labels(known, self._work.values())
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
-        """Return whose work is on a share."""
+        """Return the work on a share."""
         return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
 
 

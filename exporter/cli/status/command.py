@@ -47,14 +47,18 @@ def run(invocation: Invocation) -> int:
         ConfigError: an option is wrong.
         SourceError: neither the daemon nor a GPU answers, in one line.
     """
-    # The table is for a person: logging starts only where there is something to log.
+    # Logging is set up only if this process reads the GPUs.
     settings, given = invocation.settings(), invocation.options
     interval = None if given.watch is None else _interval_seconds(given.watch)
     with ExitStack() as stack:
         reader, first = _reader(settings, interval, stack)
         if interval is None:
             reply = first or reader()
-            return _print_json(reply) if given.json else _print_table(reply, invocation.environ)
+            if given.json:
+                _print(reply.text)
+            else:
+                _print_table(reply, invocation.environ)
+            return 0
         if given.json:
             return _print_for_ever(reader, first, interval)
         return watch(Frames(reader, first), interval, sys.stdout, invocation.environ)
@@ -74,9 +78,9 @@ def _interval_seconds(text: str) -> float:
 def _reader(
     settings: config.Settings, interval: float | None, stack: ExitStack
 ) -> tuple[Reader, Reply | None]:
-    """Return the source of replies, and the first reply if there is one already.
+    """Return the reader, and the first reply if the daemon gave one.
 
-    Without a daemon the GPUs are read, unless the user named a daemon: it may be another node's.
+    Without a daemon this process reads the GPUs, unless --url names a daemon.
     """
     try:
         ask = partial(ask_daemon, daemon_of(settings, "status"))
@@ -94,18 +98,12 @@ def _reader(
     return stack.enter_context(local_reader(settings, why)), None
 
 
-def _print_table(reply: Reply, environ: Mapping[str, str]) -> int:
+def _print_table(reply: Reply, environ: Mapping[str, str]) -> None:
     shown = view(reply.snapshot, reply.notices, since_start=reply.since_start)
     if not shown.gpus:
         raise SourceError(": ".join(("no GPU", *view(reply.snapshot).notices)))
     for line in rendered(shown, screen_of(sys.stdout, environ)):
         _print(line)
-    return 0
-
-
-def _print_json(reply: Reply) -> int:
-    _print(reply.text)
-    return 0
 
 
 def _print(line: str) -> None:

@@ -19,33 +19,29 @@ from exporter.web.api.read import UnexpectedError, read, snapshot_of
 
 PATH = "/api/v1/gpus"
 ANSWER_SECONDS = 4.0
-"""The first answer of a daemon waits until its API is loaded."""
+"""Timeout of the request; a daemon loads its API at the first one."""
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0
-"""From this age on a notice says that the snapshot is old."""
+"""A notice names the age of an older snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A snapshot, and its JSON."""
+    """A snapshot, and its JSON in one line."""
 
     text: str
-    """As JSON, in one line."""
     snapshot: Snapshot
     notices: tuple[str, ...] = ()
     since_start: bool = False
-    """Whether this process has just started to read: it cannot know idle times."""
+    """Whether this process has just started to read, so that idle times are not known."""
 
 
 Reader = Callable[[], Reply]
-"""Gets the latest snapshot; raises SourceError with one line."""
+"""Returns the latest snapshot; raises SourceError with one line."""
 
 
 def ask_daemon(daemon: DaemonAddress) -> Reply:
-    """Return what the daemon answers; raises SourceError with one line.
-
-    A newer daemon may answer with more than is known here.
-    """
+    """Return the reply of the daemon, which may be newer; raises SourceError with one line."""
     answer = get(daemon, PATH, seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES)
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
@@ -68,7 +64,7 @@ def read_answer(url: str, body: bytes) -> Snapshot:
 
 
 def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
-    """Say so if the snapshot is old, by the daemon's own clock."""
+    """Return a notice if the snapshot is old by the daemon's clock."""
     if not found.timestamp_seconds:  # there is none yet
         return ()
     try:
@@ -80,10 +76,9 @@ def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
 
 @contextmanager
 def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
-    """Read the GPUs in this process as the daemon would, not more often than every interval.
+    """Read the GPUs in this process as the daemon does, at most once per poll interval.
 
-    `why` says why there is no daemon to ask. Raises SourceError with one line if no GPU can be
-    read at all.
+    `why` says why no daemon answers. Raises SourceError with one line if no GPU can be read.
     """
     from exporter.cli.wiring import looking
     from exporter.web.api.convert import gpus_answer

@@ -25,13 +25,13 @@ from exporter.web.wording.whose import unread_words
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is shown."""
+    """What ``status`` prints."""
 
     gpus: tuple[Facts, ...]
     """A line for each GPU and each MIG instance."""
     title: str
     window: str | None
-    """Which seconds its means are of, where these are not the usual ones."""
+    """The window of the means, if it is not 10 s."""
     driver: str | None
     notices: tuple[str, ...]
     measure: tuple[str, ...] = ()
@@ -39,10 +39,7 @@ class View:
 
 
 def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool = False) -> View:
-    """Return what to show of one snapshot, with further notices above it.
-
-    `since_start`: reading has just begun, so idle times are not known.
-    """
+    """Return what to print of one snapshot; `since_start` hides idle times, which are not known."""
     found = tuple(line.facts for line in lines_of(snapshot))
     if since_start:
         found = tuple(
@@ -66,16 +63,12 @@ def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool =
 
 
 TONES = {"good": "good", "warn": "warning", "calm": "faint", "bad": "bad"}
-"""Of the terminal, for those of the states."""
+"""By tone of a state: the tone in the terminal."""
 _FAINT_LIMITERS = ("idle", "often idle", "unknown")
 
 
 def _cell(text: str | None, painted: str = "") -> Cell:
     return Cell(text, painted) if text and text.strip() else UNKNOWN
-
-
-def _gpu(facts: Facts) -> Cell:
-    return Cell(share_name(facts.gpu, facts.instance))
 
 
 def _name(facts: Facts) -> Cell:
@@ -91,14 +84,6 @@ def _state(facts: Facts) -> Cell:
 
 def _saturation(facts: Facts) -> Cell:
     return _cell(short.saturation(facts), "good" if is_near_its_roof(facts.saturation) else "")
-
-
-def _source(facts: Facts) -> Cell:
-    return _cell(None if facts.saturation is None else facts.saturation.source)
-
-
-def _unit(facts: Facts) -> Cell:
-    return _cell(None if facts.saturation is None else facts.saturation.unit)
 
 
 def _limiter(facts: Facts) -> Cell:
@@ -117,75 +102,49 @@ def _idle(facts: Facts) -> Cell:
 
 
 def _of_board(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:
-    """Show nothing, not even that it is unknown, beside an instance."""
+    """Leave the cell of an instance empty."""
     return lambda facts: _cell(show(facts)) if facts.instance is None else NOTHING
 
 
 def _of_share(column: Column[Facts]) -> Column[Facts]:
-    """Show nothing beside a board whose work is that of its instances."""
+    """Leave the cell of a GPU with MIG on empty."""
     show = column.cell
     return replace(column, cell=lambda facts: NOTHING if facts.divided else show(facts))
 
 
-COLUMNS: tuple[Column[Facts], ...] = (
-    Column("GPU", _gpu, 1, most=17),
+def _text(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:
+    return lambda facts: _cell(show(facts))
+
+
+def _of_saturation(field: str) -> Callable[[Facts], Cell]:
+    return lambda facts: _cell(getattr(facts.saturation, field, None))
+
+
+_COLUMNS: tuple[Column[Facts], ...] = (
+    Column("GPU", lambda each: Cell(share_name(each.gpu, each.instance)), 1, most=17),
     Column("NAME", _name, 5, least=8, most=32, shrinks=True, whole_before=13),
-    _of_share(Column("STATE", _state, 9, least=15, most=15)),
-    _of_share(
-        Column(
-            "UTIL",
-            lambda facts: _cell(short.ratio(facts.busy_ratio)),
-            2,
-            least=5,
-            most=7,
-            right=True,
-        )
+    Column("STATE", _state, 9, least=15, most=15),
+    Column("UTIL", _text(lambda each: short.ratio(each.busy_ratio)), 2, 5, 7, right=True),
+    Column("SAT", _saturation, 3, least=8, most=14, right=True),
+    Column("SOURCE", _of_saturation("source"), 10, least=8, most=16),
+    Column("UNIT", _of_saturation("unit"), 16, least=6, most=10),
+    Column("LIMITER", _limiter, 4, least=7, most=14),
+    Column("DATA STALL", _data_stall, 8, least=8, most=10, right=True),
+    Column(
+        "ROOF", _text(lambda each: short.ratio(each.roof_ratio.get("spec"))), 13, 5, 7, right=True
     ),
-    _of_share(Column("SAT", _saturation, 3, least=8, most=14, right=True)),
-    _of_share(Column("SOURCE", _source, 10, least=8, most=16)),
-    _of_share(Column("UNIT", _unit, 16, least=6, most=10)),
-    _of_share(Column("LIMITER", _limiter, 4, least=7, most=14)),
-    _of_share(Column("DATA STALL", _data_stall, 8, least=8, most=10, right=True)),
-    _of_share(
-        Column(
-            "ROOF",
-            lambda facts: _cell(short.ratio(facts.roof_ratio.get("spec"))),
-            13,
-            least=5,
-            most=7,
-            right=True,
-        )
-    ),
-    _of_share(
-        Column("MEM GiB", lambda facts: _cell(short.memory(facts)), 6, least=7, most=15, right=True)
-    ),
+    Column("MEM GiB", _text(short.memory), 6, least=7, most=15, right=True),
     Column("POWER W", _of_board(short.power), 11, least=7, most=15, right=True),
     Column("TEMP", _of_board(short.temperature), 12, least=5, most=8, right=True),
-    _of_share(Column("IDLE", _idle, 7, least=10, most=14)),
-    _of_share(
-        Column(
-            "HOLDER",
-            lambda facts: _cell(short.holder(facts)),
-            14,
-            least=16,
-            most=48,
-            shrinks=True,
-            whole_before=15,
-        )
-    ),
-    _of_share(
-        Column(
-            "HELD IDLE",
-            lambda facts: _cell(short.held_idle(facts)),
-            15,
-            least=6,
-            most=9,
-            right=True,
-        )
-    ),
+    Column("IDLE", _idle, 7, least=10, most=14),
+    Column("HOLDER", _text(short.holder), 14, 16, 48, shrinks=True, whole_before=15),
+    Column("HELD IDLE", _text(short.held_idle), 15, least=6, most=9, right=True),
 )
-"""In the order of the line. The ranks are by what the three questions of the exporter are about,
-then by what nvidia-smi shows."""
+"""In the order of the line. The first ranks answer the exporter's three questions, the others show
+what nvidia-smi does."""
+_BOARD = ("GPU", "NAME", "POWER W", "TEMP")
+"""The columns that a GPU with MIG on has; the others are those of its instances."""
+COLUMNS = tuple(each if each.header in _BOARD else _of_share(each) for each in _COLUMNS)
 
 
 def _tone(facts: Facts) -> str:

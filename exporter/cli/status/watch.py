@@ -21,7 +21,7 @@ Frame = Callable[[Screen], Sequence[str]]
 
 
 class _Ended(Exception):
-    """SIGTERM came."""
+    """SIGTERM was received."""
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
@@ -30,7 +30,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _resizes() -> Iterator[Callable[[float], bool]]:
-    """Yield a sleep that a resize of the terminal ends early; it returns True then."""
+    """Yield a sleep that returns True early if the terminal is resized."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -60,8 +60,8 @@ def watch(
 ) -> int:
     """Print a frame every interval until SIGINT or SIGTERM; return the exit code.
 
-    `frames` reads and returns what to show. Where the cursor cannot be moved, frames follow each
-    other, with an empty line between them.
+    `frames` reads and returns the next frame. If the cursor cannot be moved, frames are separated
+    by an empty line.
     """
     old_handler = signal.signal(signal.SIGTERM, _end)
     moves = screen_of(stream, environ).moves
@@ -92,13 +92,13 @@ def _show(frame: Frame, stream: TextIO, environ: Mapping[str, str]) -> None:
         stream.write("\n".join([*lines, "", ""]))
     else:
         shown = _cut(lines, screen.lines)
-        # What was there is cleared after a line is written, not before, so that nothing flickers.
+        # Clear the rest of a line after writing it, so that nothing flickers.
         stream.write(HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in shown) + CLEAR_BELOW)
     stream.flush()
 
 
 def _cut(lines: list[str], most: int | None) -> list[str]:
-    """Return what fits above the cursor's line, and how many lines do not."""
+    """Return the lines that fit above the cursor's line, and the number of others."""
     room = len(lines) if most is None else max(1, most - 1)
     if len(lines) <= room:
         return lines

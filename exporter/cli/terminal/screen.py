@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import TextIO
 
 PIPE_COLUMNS = 160
-"""The width of what is no terminal."""
+"""The width of output that is not a terminal."""
 FALLBACK_COLUMNS, FALLBACK_LINES = 80, 24
-"""Where a terminal does not report its size."""
+"""The size of a terminal that does not report it."""
 LONGEST_TEXT = 200
-"""Characters of a text from outside that are looked at."""
+"""Limit of a text from outside, in characters."""
 
 TONES = {"strong": "1", "faint": "2", "good": "32", "warning": "33", "bad": "31"}
-"""SGR attributes. Of the eight colours that every theme makes readable; none has a meaning that
-the text does not have."""
+"""SGR attributes of the eight standard colours, which every theme makes readable. The text alone
+carries the meaning."""
 
 _RESET = "\x1b[0m"
 _ELLIPSIS = "…"
@@ -28,17 +28,17 @@ _REGIONAL = range(0x1F1E6, 0x1F200)
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What may be printed where the output goes."""
+    """What the output can show."""
 
     columns: int = PIPE_COLUMNS
     lines: int | None = None
-    """None: as many as needed, for it is no terminal."""
+    """None for output that is not a terminal."""
     colour: bool = False
     moves: bool = False
     """Whether the cursor can be moved."""
 
     def painted(self, text: str, tone: str) -> str:
-        """Return the text with the escape sequences of its tone, if any are wanted."""
+        """Return the text in the colours of a tone, if colours are enabled."""
         if not self.colour or not tone or not text:
             return text
         return f"\x1b[{TONES[tone]}m{text}{_RESET}"
@@ -67,8 +67,7 @@ def screen_of(stream: TextIO, environ: Mapping[str, str]) -> Screen:
 def safe(text: str) -> str:
     """Return text from outside as one harmless line of at most `LONGEST_TEXT` characters.
 
-    What could move the cursor, change colours or reorder the line (control characters, bidi marks)
-    is spelled out; marks that pile up on the character before them are left out.
+    Control characters and bidi marks are escaped; combining marks are dropped.
     """
     return _harmless(text[:LONGEST_TEXT])[:LONGEST_TEXT]
 
@@ -84,12 +83,12 @@ def _harmless(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return how many cells of a line the text takes; East Asian and emoji characters take two."""
+    """Return the width of the text in cells; East Asian and emoji characters take two."""
     return len(text) if text.isascii() else sum(map(_cells_of, text))
 
 
 def _cells_of(char: str) -> int:
-    # Terminals disagree on the letters that pair up to flags: two each is the most they take.
+    # Terminals disagree on the width of regional indicators (flags): two is the maximum.
     wide = unicodedata.east_asian_width(char) in "WF" or ord(char) in _REGIONAL
     return 2 if wide else 1
 
@@ -109,7 +108,7 @@ def clip(text: str, width: int) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text, cut or filled up with spaces to exactly `width` cells."""
+    """Return the text, cut or padded to exactly `width` cells."""
     clipped = clip(text, width)
     space = " " * (width - cells(clipped))
     return space + clipped if right else clipped + space
@@ -132,7 +131,7 @@ def wrapped(text: str, width: int, indent: str = "") -> Iterator[str]:
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """Return the text in the characters that the encoding has, with look-alikes for the others."""
+    """Return the text with characters that the encoding lacks replaced by similar ones."""
     codec = encoding or "ascii"
     try:
         text.encode(codec)

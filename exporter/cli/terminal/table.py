@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay out a table for a given width: drop the least important columns, wrap no line."""
+"""Lay out a table for a given width: drop the least important columns, never wrap a line."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ NOTHING = Cell()
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: what is in it, and what it may take."""
+    """One column: its cells, and its width."""
 
     header: str
     cell: Callable[[T], Cell]
     rank: int
-    """1 is the last to go when the line is too narrow."""
+    """Columns of higher rank are dropped first if the line is too narrow."""
     least: int = 0
-    """Width that is always kept free for it, so that columns do not jump as values change; of one
-    that `shrinks`, the width below which it goes."""
+    """Minimum width, so that columns do not move as values change; a column that `shrinks` is
+    dropped below this width."""
     most: int = 24
     right: bool = False
     shrinks: bool = False
     whole_before: int | None = None
-    """A column that shrinks is shown whole before one of this rank or above takes any room."""
+    """A column that shrinks gets its full width before columns of this rank or higher are shown."""
 
 
 @dataclass(slots=True)
@@ -76,15 +76,13 @@ def laid_out(
 ) -> Iterator[str]:
     """Yield the header and one line a row, made harmless and none wider than the screen.
 
-    `columns` stand in the order of the line; those with nothing in any row are left out.
-
     Args:
-        columns: what a row may show.
-        rows: what is shown.
-        screen: its width and whether it has colours.
-        tone: gives the tone of a whole row.
-        across: gives the text that replaces all but the first `lead` columns, or None.
-        lead: how many columns that leaves as they are.
+        columns: in the order of the line; those without a value in any row are dropped.
+        rows: the data of each line.
+        screen: width and colours.
+        tone: returns the tone of a row.
+        across: returns the text that replaces all but the first `lead` columns of a row, or None.
+        lead: how many columns `across` keeps.
     """
     fitted = _fit(columns, rows, screen.columns)
     header = GAP.join(
@@ -106,17 +104,16 @@ def laid_out(
 def _cell(fitted: _Fitted[T], cell: Cell, screen: Screen, row_tone: str) -> str:
     padded = pad(cell.text, fitted.width, right=fitted.column.right)
     text = padded.strip()
-    # Only the text is painted, not the space around it.
+    # Paint the text only, not the padding.
     return padded.replace(text, screen.painted(text, row_tone or cell.tone), 1) if text else padded
-
-
-def _harmless(cell: Cell) -> Cell:
-    return replace(cell, text=safe(cell.text))
 
 
 def _fit(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[_Fitted[T]]:
     """Return the columns that fit, by rank, each with its width."""
-    every = [_Fitted(column, [_harmless(column.cell(row)) for row in rows]) for column in columns]
+    every = []
+    for column in columns:
+        found = map(column.cell, rows)
+        every.append(_Fitted(column, [replace(each, text=safe(each.text)) for each in found]))
     kept: list[_Fitted[T]] = []
     left = width + len(GAP)
     for fitted in sorted(every, key=lambda each: each.column.rank):
@@ -138,7 +135,7 @@ def _fit(columns: Sequence[Column[T]], rows: Sequence[T], width: int) -> list[_F
 
 
 def _grow(fitted: _Fitted[T], left: int) -> int:
-    """Make a column as wide as its widest text, if there is room; return what that took."""
+    """Widen a column to its widest text as far as there is room; return by how much."""
     more = max(0, min(fitted.natural - fitted.width, left))
     fitted.width += more
     return more

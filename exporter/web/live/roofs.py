@@ -46,7 +46,7 @@ def peak_clock_hertz(ceilings: Ceilings, precision: str) -> float | None:
 
 
 def whole_ceilings(gpu: Gpu) -> Ceilings | None:
-    """Return the ceilings of a GPU that is not divided, which it keeps while it is down."""
+    """Return the ceilings of a GPU without MIG, also while it is down."""
     return None if gpu.device.mig else gpu.ceilings
 
 
@@ -56,7 +56,7 @@ def roofs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
     `bandwidth` in bytes/s and the `peak` of `lines` in FLOP/s (dense, FMA = 2) are the datasheet's
     figure and what the best public kernels reach, or the first alone. Highest first; precisions of
     nearly the same peak are one line, the one that tensor work is counted in marked as `assumed`.
-    `intensity` and `flops` are the ranges in which slope, ridges and ceilings can be seen.
+    `intensity` and `flops` are the ranges of the axes.
     """
     found: dict[str, dict[str, Any]] = {}
     for gpu in snapshot.gpus:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 SIGNIFICANT_DIGITS = 4
 RATIO_DIGITS = 3
-"""Tenths of a percent: more would be noise, and would be sent each second."""
+"""Tenths of a percent: more digits would be noise that the stream sends every second."""
 
 
 def known(**values: Any) -> dict[str, Any]:
-    """Return what is known: what is None or empty is left out."""
+    """Return the values without those that are None or empty."""
     return {
         name: value
         for name, value in values.items()
@@ -34,11 +33,6 @@ def ratio(value: float | None) -> float | int | None:
         return None
     near = round(value, RATIO_DIGITS)
     return int(near) if near.is_integer() else near
-
-
-def ratios(values: Mapping[str, float]) -> dict[str, float | int | None]:
-    """Return ratios by name, each to tenths of a percent."""
-    return {name: ratio(value) for name, value in values.items()}
 
 
 def moment(timestamp_seconds: float | None) -> float | None:

@@ -43,7 +43,7 @@ def history_address(key: str) -> str:
 
 Row = dict[str, Any]
 Numbers = Mapping[str, Any]
-"""What a row has beside its words: what scripts draw, and when something was."""
+"""The numbers and timestamps of a row."""
 
 GLYPHS = {"good": "●", "warn": "▲", "calm": "○", "bad": "✕", "neutral": "◆"}
 RATIOS = (
@@ -59,11 +59,11 @@ _SHOWN = (
     *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
     *("flops_bounds", "bytes_bounds", "ceilings"),
 )
-"""What scripts know of a row besides; the rest is only said in words."""
+"""Further fields of a row that scripts use."""
 
 
 def values_of(row: Row) -> dict[str, float]:
-    """Return the numbers of a row that are known, by column."""
+    """Return the known numbers of a row by column."""
     found = zip(COLUMNS, row.get("values", ()), strict=False)
     return {name: value for name, value in found if value is not None}
 
@@ -73,7 +73,7 @@ def _notes(facts: Facts) -> str:
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
-    """Return a row's place on the chart, and its ratio of each roof."""
+    """Return in words where a row is on the roofline chart, and its ratio of each roof."""
     work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
     bounds = numbers.get("flops_bounds")
     point = "no work, or no memory traffic, so no place on the chart"
@@ -92,7 +92,7 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
 def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
     """Return the words of a GPU or instance that is up."""
     if word == DIVIDED:
-        # Only its board has a row here; its work is in the rows of its instances.
+        # The row of a divided GPU is of the board; the instances have rows of their own.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
     return {
         "limit": phrases.limiter(facts, word),
@@ -116,10 +116,7 @@ def _words_down(facts: Facts, numbers: Numbers, now: float) -> Numbers:
 
 
 def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
-    """Return a row as it is shown at the Unix time `now`: its words by their place, its look.
-
-    Its shares of time, limiter and place on the chart are of the last 10 s.
-    """
+    """Return a row with its words and look at the Unix time `now`; means are of the last 10 s."""
     readable, word = condition(facts), state(facts)
     up = readable == UP
     look_as = tone(word)
@@ -139,7 +136,7 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
     row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
     return {
         **{name: row[name] for name in _SHOWN if row.get(name) is not None},
-        # Most of these change in each second: without their names they are half as long.
+        # A list without names halves the stream: most of these change every second.
         **({"values": [numbers["values"].get(name) for name in COLUMNS]} if up else {}),
         "look": " ".join(look),
         "words": {place: said for place, said in words.items() if said},
@@ -147,7 +144,7 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
 
 
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
-    """Yield the row of each GPU and MIG instance by its name, and the facts its words are from."""
+    """Yield name, row and facts of each GPU and MIG instance."""
     for gpu, share, values, facts in lines_of(snapshot):
         key = row_key(gpu.device.uuid, None if share is None else share.gpu_instance)
         row = worded(facts, _numbers(gpu, share, values), snapshot.timestamp_seconds)
@@ -155,7 +152,7 @@ def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
 
 
 def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:
-    """Return what a row has beside its words."""
+    """Return the numbers and timestamps of a row."""
     if not gpu.up:
         return known(
             since=moment(gpu.last_read_timestamp_seconds),
@@ -178,10 +175,7 @@ def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str
 
 
 def _bounds(share: Share) -> dict[str, Any]:
-    """Return the FLOP/s that are possible, and the bytes/s where work or traffic is not measured.
-
-    Over the last seconds where these are known.
-    """
+    """Return the bounds of FLOP/s and, where not measured, bytes/s; of the last 10 s if known."""
     now, saturation = share.roofline, share.saturation
     recent = share.recent
     flops = None if now is None else now.flops_bounds_per_second

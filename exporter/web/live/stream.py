@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/v1/stream``: the live view as server-sent events, encoded once for all clients.
+"""``/api/v1/stream``: the live view as server-sent events, encoded once for all viewers.
 
-The publisher's thread encodes events, the event loop sends them. Without clients neither does
-anything.
+The publisher's thread encodes events, the event loop sends them; nothing is done without viewers.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from exporter.web.threads import Threads
 STREAM_PATH = "/api/v1/stream"
 MOST_STREAMS = 32
 MOST_PENDING = 8
-"""Events queued for a slow viewer; beyond that they are dropped, and it gets the whole view."""
+"""Backpressure: a viewer with more queued events loses them, and gets the whole view next."""
 EVENT_SECONDS = 1.0
 """Faster snapshots are skipped."""
 HEARTBEAT_SECONDS = 15.0
@@ -46,11 +45,11 @@ class Event(NamedTuple):
     data: bytes
     sequence: int
     base: int | None
-    """The view that a diff is to be applied to."""
+    """The sequence of the view that a diff applies to."""
 
 
 def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
-    """Return an event on the wire; JSON written so has no line breaks."""
+    """Return an event on the wire; the JSON has no line breaks."""
     text = json.dumps(value, separators=(",", ":"))
     return f"id: {sequence}\nevent: {name}\ndata: {text}\n\n".encode("ascii")
 
@@ -58,13 +57,13 @@ def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
 class _Viewer:
     """One open stream; only `sending_since` may be read outside the event loop."""
 
-    def __init__(self, of: str) -> None:
-        self.of = of
-        """Its origin."""
+    def __init__(self, client: str) -> None:
+        self.client = client
+        """The address for which streams are shared fairly."""
         self.pending: deque[Event] = deque()
         self.heartbeat = False
         self.behind = False
-        """Events were dropped: only the whole view helps."""
+        """Events were dropped: the next event is the whole view."""
         self.gone = False
         self.sending_since: float | None = None
         self._news = asyncio.Event()
@@ -105,28 +104,28 @@ class Streams:
         self._clock = clock
         self._thread = Threads("stream")
         self._viewers: FairQueue[_Viewer] = FairQueue(most)
-        """Changed in the event loop only; the publisher looks whether there are any."""
+        """Changed in the event loop only; the publisher checks whether it is empty."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._ended = False
         self._lock = threading.Lock()
         self._shown: NodeView | None = None
-        """What every viewer has once it has got all events; None while there are none."""
+        """The view after all events so far; None without viewers."""
         self._whole: Event | None = None
         self._published_at: float | None = None
         self._gap = 0.0
-        """Between the last two snapshots."""
+        """Seconds between the last two snapshots."""
         self._sent_at: float | None = None
 
     # The publisher's thread.
 
     def publish(self, _: Snapshot) -> None:
-        """Send all viewers what changed, now that the store has a new snapshot."""
+        """Send all viewers the difference between the last view and that of the new snapshot."""
         if not self._viewers and self._shown is None:
             return
         with self._lock:
             before = self._shown
-            if not self._viewers or before is None:  # none, or the first is yet to ask for all
+            if not self._viewers or before is None:  # no viewers, or none has the whole view yet
                 self._shown = self._whole = self._sent_at = self._published_at = None
                 return
             if not self._due():
@@ -138,15 +137,15 @@ class Streams:
             event = Event(data, sequence, before["sequence"])
             loop = self._loop
             if loop is not None:
-                with contextlib.suppress(RuntimeError):  # it has ended
+                with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(self._deliver, event)
 
     def _due(self) -> bool:
-        """Return whether another event may follow: one a second, within half an interval."""
+        """Return whether an event is due: one per second, give or take half an interval."""
         now, sent = self._clock(), self._sent_at
         gap, self._gap = self._gap, now - (self._published_at or now)
         self._published_at = now
-        # After a late one the next may come soon.
+        # After a late event the next one may follow early.
         if sent is not None and now - sent + max(gap, self._gap) / 2 < EVENT_SECONDS:
             return False
         self._sent_at = now
@@ -155,7 +154,7 @@ class Streams:
     # Any thread but the event loop's.
 
     def _all(self) -> Event:
-        """Return the event with the whole view, the base of the next diff."""
+        """Return the event with the whole view, which the next diff applies to."""
         with self._lock:
             if self._shown is None:
                 self._shown = self.views.latest()
@@ -171,7 +170,7 @@ class Streams:
         for viewer in tuple(self._viewers):
             viewer.put(event)
             if viewer.sending_since is not None and now - viewer.sending_since > STUCK_SECONDS:
-                self._viewers.discard(viewer.of, viewer)
+                self._viewers.discard(viewer.client, viewer)
                 viewer.end()
         self._schedule_heartbeat()
 
@@ -188,19 +187,19 @@ class Streams:
         self._schedule_heartbeat()
 
     def end(self) -> None:
-        """End all streams, and begin no others: the daemon stops."""
+        """End all streams and refuse new ones, because the daemon stops."""
         self._ended = True
         for viewer in self._viewers:
             viewer.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one viewer until it goes."""
+        """Serve one viewer until it disconnects."""
         viewer = _Viewer(origin((scope.get("client") or ("",))[0]))
-        left_out = viewer if self._ended else self._viewers.put(viewer.of, viewer)
-        if left_out is not None:
+        evicted = viewer if self._ended else self._viewers.put(viewer.client, viewer)
+        if evicted is not None:
             self._refused("streams")
-            left_out.end()
-        if left_out is viewer:
+            evicted.end()
+        if evicted is viewer:
             limit = f"{len(self._viewers)} streams are open, which is the limit"
             reason = "the exporter stops" if self._ended else limit
             await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"5")])
@@ -214,7 +213,7 @@ class Streams:
                 await self._watch(viewer, receive, send)
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self._viewers.discard(viewer.of, viewer)
+            self._viewers.discard(viewer.client, viewer)
 
     async def _watch(self, viewer: _Viewer, receive: Receive, send: Send) -> None:
         listener = asyncio.create_task(_until_gone(receive, viewer))
@@ -257,10 +256,7 @@ async def _until_gone(receive: Receive, viewer: _Viewer) -> None:
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what turns `before` into `after`: members that changed, None for those that are gone.
-
-    Objects are compared member by member, lists are replaced whole. `after` holds no None.
-    """
+    """Return the JSON merge patch (RFC 7396) from `before` to `after`, which has no None."""
     patch: dict[str, Any] = {}
     for name, value in after.items():
         old = before.get(name)

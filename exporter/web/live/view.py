@@ -24,10 +24,10 @@ from exporter.web.wording.whose import unread_words
 
 NodeView = dict[str, Any]
 """sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, measure,
-columns, roofs, rows; what is not known is absent. `notice` says that these are no real GPUs or not
-as they are now, `problem` why there are none. `announced` is the headline without what changes each
-second, `advice` the address of what the documentation says about it; `measure` says which GPUs
-could be measured better, and how, and which scheduler cannot be read."""
+columns, roofs, rows; unknown members are absent. `notice` says that data is simulated or recorded,
+`problem` why no GPU is up. `announced` is the headline without numbers that change every second,
+`advice` its page in the documentation; `measure` says which GPUs could be measured better and which
+scheduler cannot be read."""
 
 
 def node_view(
@@ -36,7 +36,7 @@ def node_view(
     sequence: int,
     interval_seconds: float,
 ) -> NodeView:
-    """Return the view of one snapshot; before the first it says that there is none yet.
+    """Return the view of one snapshot, or a placeholder before the first.
 
     Args:
         snapshot: what to show.
@@ -87,7 +87,7 @@ def node_view(
 
 
 class Views:
-    """The view of the latest snapshot, made on demand and cached; safe in any thread."""
+    """The view of the latest snapshot, made on demand and cached; thread-safe."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Views:
         poll_interval_seconds: Callable[[], float],
         tried: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """Take where snapshots are, the poll interval in use, and where GPUs are looked for."""
+        """Connect the store; `tried` returns the places where GPUs were searched."""
         self.store = store
         self.tried = tried
         self._poll_interval_seconds = poll_interval_seconds
@@ -103,7 +103,7 @@ class Views:
         self._latest: NodeView | None = None
 
     def latest(self) -> NodeView:
-        """Return the view of the latest snapshot; it is not to be changed."""
+        """Return the view of the latest snapshot; callers must not change it."""
         with self._lock:
             published = self.store.published()
             sequence = 0 if published is None else published.sequence

@@ -20,13 +20,13 @@ from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
 TABLE_STEP_SECONDS = 30.0
 """From one row of a table to the next."""
 HOLE_SECONDS = 3.0
-"""A longer time without a reading counts as this much."""
+"""The longest time that one sample is counted for."""
 FORMATS: dict[str, Callable[[float], str]] = {
     "": percent,
     "W": lambda value: f"{fixed(value, 0)} W",
     "Hz": lambda value: si(value, "Hz"),
 }
-"""As static/charts.js does."""
+"""By unit; static/charts.js formats alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Line:
     dash: tuple[int, ...] = ()
     """Pixels on and off: lines differ by more than their colour."""
     apart: str = ""
-    """The label of a lower bound while an upper one is shown as well."""
+    """The label of a lower bound that is shown beside an upper one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class Chart:
     heading: str
     lines: tuple[Line, ...]
     unit: Literal["", "W", "Hz"] = ""
-    """Without one the lines are ratios."""
+    """Empty for ratios."""
     note: str = ""
     stack: bool = False
-    """One upon the other, in this order."""
+    """Whether the lines are stacked, in this order."""
     band: tuple[str, ...] = ()
     """Columns between which the area is filled."""
     marks: tuple[float, ...] = ()
-    """Values with a line across."""
+    """Values at which a horizontal line is drawn."""
     reasons: tuple[str, ...] = ()
-    """What throttles the clock, by its bits: such times are shaded, the table has a column."""
+    """Throttle reasons by bit: throttled times are shaded, and the table has a column for them."""
 
 
 CHARTS = (
@@ -146,9 +146,9 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def gpu_charts(series: Series | None) -> str:
-    """Return the places of the charts, their tables, and for the script what is in them.
+    """Return the figures of the charts with their tables, and the charts' definitions for scripts.
 
-    The tables hold all of `series`, the newest first; a script asks for them again.
+    The tables show `series`, the newest sample first; a script refreshes them.
     """
     timestamps, columns = ([], {}) if series is None else series
     figures = [
@@ -164,7 +164,7 @@ def gpu_charts(series: Series | None) -> str:
 
 
 def _is_known(column: str, columns: Columns) -> bool:
-    """Return whether a line is known; an upper bound that is always the lower one adds nothing."""
+    """Return whether a line has values; an upper bound that equals the lower one is left out."""
     values = columns.get(column, [])
     lower = columns.get(column.replace("_upper", "_lower")) if "_upper" in column else None
     below = lower or [None] * len(values)
@@ -172,7 +172,7 @@ def _is_known(column: str, columns: Columns) -> bool:
 
 
 def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
-    """Return for how long each reason held the clock down; a point holds until the next one."""
+    """Return for how long each reason throttled the clock; a sample is of the time before it."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for at, bits in enumerate(throttled):
         passed = timestamps[at] - timestamps[at - 1] if at else 0.0

@@ -44,16 +44,16 @@ STATES = {
     "missing": "what reads it is not installed",
 }
 CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one source"}
-"""How well the figures of a GPU model are known."""
+"""By confidence of a row of the spec file."""
 LONGEST, LONGEST_WORKLOAD = 160, 320
-"""Characters of a value. Of a workload every part is named, each of which is cut by itself."""
+"""Limits of a value, in characters. Each part of a workload is also cut by itself."""
 Entries = Iterable[tuple[str, str | None]]
 
 
 def _list(
     heading: str, name: str, entries: Entries, empty: str = "", longest: int = LONGEST
 ) -> str:
-    """Return what is known of these as a list; what is None is left out."""
+    """Return a section with a list; entries without a value are left out."""
     known = [(term, value) for term, value in entries if value]
     items = "".join(
         f"<div><dt>{escape(term)}</dt><dd>{escape(cut(value, longest))}</dd></div>"
@@ -67,7 +67,7 @@ def _count(value: float | None) -> str | None:
     return None if value is None else f"{value:g}"
 
 
-def _yes(value: bool | None, bad: str, good: str) -> str | None:
+def _flag(value: bool | None, bad: str, good: str) -> str | None:
     return None if value is None else bad if value else good
 
 
@@ -97,8 +97,8 @@ def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Entries:
     yield "Modes", ", ".join(f"{plain(name)} {value}" for name, value in device.modes.items())
 
 
-def _whose(share: Share) -> Entries:
-    """Return whether a scheduler allocated it, and its workloads with all of their names."""
+def _workloads(share: Share) -> Entries:
+    """Yield the allocation of a share, and its workloads."""
     work, totals = share.work, share.totals
     if work.allocated is not None:
         said = "to nobody"
@@ -129,7 +129,7 @@ def _share(gpu: Gpu, gpu_instance: int | None) -> Share | None:
 
 
 def _memory_of(gpu: Gpu, gpu_instance: int) -> int | None:
-    """Return the bytes of a GPU instance, which its compute instances share."""
+    """Return the memory of a GPU instance in bytes; its compute instances share it."""
     share = _share(gpu, gpu_instance)
     if share is not None and share.memory is not None:
         return share.memory.total_bytes
@@ -150,22 +150,22 @@ def _health(gpu: Gpu) -> Entries:
     for severity, places in health.ecc_lifetime_errors.items():
         yield f"ECC errors of its life, {severity}", _counts(places)
     yield "Remapped rows", _counts(health.remapped_rows)
-    yield "Row remapping", _yes(health.row_remap_pending, "waits for a reset", "nothing pending")
-    yield "Row remapping failed", _yes(health.row_remap_failure, "yes", "no")
+    yield "Row remapping", _flag(health.row_remap_pending, "waits for a reset", "nothing pending")
+    yield "Row remapping failed", _flag(health.row_remap_failure, "yes", "no")
     yield "Spare rows, banks", _counts(health.row_remap_banks)
     yield "Retired pages", _counts(health.retired_pages)
-    yield "SRAM error threshold", _yes(health.sram_error_threshold_exceeded, "exceeded", "kept")
-    yield "Memory", _yes(health.unrepairable_memory, "cannot be repaired", "repairable")
+    yield "SRAM error threshold", _flag(health.sram_error_threshold_exceeded, "exceeded", "kept")
+    yield "Memory", _flag(health.unrepairable_memory, "cannot be repaired", "repairable")
     action = health.recovery_action
     if action is not None:
         named = dict(enumerate(RECOVERY_ACTIONS))
         yield "The driver advises", named.get(action, f"action {action}")
     yield "NVLinks", _counts(health.nvlink_links)
-    yield "NVSwitch fabric", _yes(health.fabric_healthy, "healthy", "not healthy")
+    yield "NVSwitch fabric", _flag(health.fabric_healthy, "healthy", "not healthy")
 
 
 def _readings(gpu: Gpu, gpu_instance: int | None) -> Entries:
-    """Yield what is absent, of an instance without what is of another one alone."""
+    """Yield the absent readings; for an instance, without those of other instances."""
     for name, state in gpu.states.items():
         group, instance = group_and_instance(name)
         if gpu_instance is None:
@@ -236,13 +236,13 @@ def _sources(ceilings: Ceilings, model: GpuModel | None, codes: Mapping[str, str
 
 
 def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str:
-    """Return these facts as HTML; of a GPU instance its own ceilings and memory."""
+    """Return workloads, health, ceilings, identity and absent readings as HTML."""
     part = gpu if gpu_instance is None else _share(gpu, gpu_instance)
     ceilings = None if part is None else part.ceilings
     spec = None if ceilings is None else ceilings.spec
     model = specs.models.get(spec) if spec is not None else None
     share = _share(gpu, gpu_instance)
-    whose = () if share is None or not gpu.up else tuple(_whose(share))
+    whose = () if share is None or not gpu.up else tuple(_workloads(share))
     return "\n".join(
         (
             *(

@@ -14,8 +14,8 @@ from exporter.web.wording.numbers import clock_time, iso_time
 from exporter.web.wording.summary import DOCUMENTATION
 
 FEW, MANY = 2, 16
-"""Up to the first the chart lies below the rows; more than the second are compact, as
-static/node.js says too."""
+"""Up to FEW rows the chart is below the table, above MANY the table is compact; as in
+static/node.js."""
 LINKS = (
     ("/metrics", "Metrics"),
     ("/api/v1/gpus", "GPUs as JSON"),
@@ -38,7 +38,7 @@ def document(
     head = [f'<link rel="icon" href="{asset_url("icon.svg")}" type="image/svg+xml">']
     head += [f'<link rel="stylesheet" href="{asset_url("page.css")}">']
     head += [f'<script defer src="{asset_url(name)}"></script>' for name in scripts]
-    # A preloaded module is fetched beside the others instead of after the one that asks for it.
+    # Preloaded modules are fetched in parallel, not when the importing one has been parsed.
     head += [f'<link rel="modulepreload" href="{asset_url(name)}">' for name in modules[1:]]
     head += [f'<script type="module" src="{asset_url(name)}"></script>' for name in modules[:1]]
     return (
@@ -50,7 +50,7 @@ def document(
 
 
 def data_block(name: str, data: Any) -> str:
-    """Return data for a script as an element that is not run; no text in it can end it."""
+    """Return JSON for a script in an element of its own; markup in it is escaped."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
@@ -58,21 +58,20 @@ def data_block(name: str, data: Any) -> str:
 
 
 def brand(attributes: str = "") -> str:
-    """Return the name at the top of every page, which leads home."""
+    """Return the product's name, a link to the node's page."""
     return f'<a class="brand" href="/"{attributes}>roofline-exporter</a>'
 
 
 def banner(view: Mapping[str, Any]) -> str:
-    """Return the line that says that these are no real GPUs.
+    """Return the notice that these are no real GPUs; empty if they are.
 
-    Where they are it is empty, and a script fills it when that changes. It is not `hidden`: text
-    browsers show hidden text.
+    A script updates it. It is not `hidden`, because text browsers show hidden text.
     """
     return f'<p id="banner" role="note">{escape(view.get("notice", ""))}</p>'
 
 
 def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
-    """Return the body of a page around its content."""
+    """Return the body of a page with its content."""
     read = view.get("timestamp")
     when = "" if read is None else f' datetime="{iso_time(read)}"'
     shown = "not read yet" if read is None else clock_time(read)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of ``/gpu/{uuid}``: one GPU or GPU instance now, over 15 minutes, and what it is."""
+"""The content of ``/gpu/{uuid}``: live row, history and facts of one GPU or GPU instance."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _neighbours(rows: Mapping[str, Row], key: str) -> str:
 
 
 def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:
-    """Return a row, with the instances of a GPU that is divided."""
+    """Return the row `key` and, for a GPU with MIG on, the rows of its instances."""
     return {
         name: row
         for name, row in rows.items()
@@ -54,10 +54,7 @@ def gpu_content(
     jobs: str,
     series: Series | None,
 ) -> str:
-    """Return the content of the page of the row `key`, which is one of `view`.
-
-    `series` are its last 15 minutes.
-    """
+    """Return the content of the page of row `key`; `series` is its history of 15 minutes."""
     row = view["rows"][key]
     said = row["words"]
     share = next((each for each in gpu.shares if each.gpu_instance == row.get("instance")), None)

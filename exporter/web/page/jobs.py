@@ -28,9 +28,11 @@ _KEY = (
 
 
 def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
-    """Return what a rank did since `before`, as shares of the step time by phase."""
-    spent = _step_seconds(rank, before)
-    if before is None or spent <= 0:
+    """Return the phases of a rank since `before`, as shares of the step time."""
+    if before is None:
+        return {}
+    spent = rank.totals.step_seconds - before.totals.step_seconds
+    if spent <= 0:
         return {}
     now, then = rank.totals.phase_seconds, before.totals.phase_seconds
     shares = {
@@ -39,15 +41,10 @@ def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
     return {name: share for name, share in shares.items() if share >= LEAST_SHARE}
 
 
-def _step_seconds(rank: Rank, before: Rank | None) -> float:
-    return 0.0 if before is None else rank.totals.step_seconds - before.totals.step_seconds
-
-
 def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) -> str:
-    """Return how much a GPU waits for the data of one of its ranks.
+    """Return the data stall of one rank, computed as for the GPU's row, which shows the worst rank.
 
-    It is made as the number in the GPU's row is, which is that of the worst rank. `share` is what
-    the rank runs on, `now` the Unix time.
+    `share` is the rank's GPU or instance, `now` the Unix time.
     """
     stall = waits.data_stall(share, [rank], now)
     recent = None if share is None else share.recent
@@ -64,10 +61,7 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
 
 
 def job_rate(rank: Rank, before: Rank | None) -> str:
-    """Return how fast a rank steps, and over which time, which is that of its phases too.
-
-    It is from report to report, so that it need not be the one of the stall in the GPU's row.
-    """
+    """Return the step rate of a rank and its time span, from report to report."""
     if before is None:
         return ""
     passed = rank.last_report_timestamp_seconds - before.last_report_timestamp_seconds
@@ -107,7 +101,7 @@ def _job(rank: Rank, before: Rank | None, name: str, stall: str) -> str:
 
 
 def _degraded_html(reasons: Iterable[str]) -> str:
-    """Return what of a rank is not measured or not believed, a line for each."""
+    """Return a line for each reason why a rank is degraded."""
     lines = "".join(
         f"<li>{plain(reason)}: {escape(TRAINING_DEGRADATIONS[reason])}</li>" for reason in reasons
     )
@@ -126,12 +120,18 @@ def gpu_jobs(
     share: Share | None = None,
     now: float | None = None,
 ) -> str:
-    """Return the jobs on a GPU or instance as HTML; nothing where there are none.
+    """Return the jobs on a GPU or instance as HTML; empty if there are none.
 
-    Those that the driver does not list there come last: they push none of the others out.
-    `earlier` are the ranks of the last seconds, the newest first: each is compared with its oldest.
-    `share` is the GPU or instance at the Unix time `now`. The stall of the only rank is the one in
-    the row above, which goes on while this stays as it is: it is not said twice.
+    Unverified ranks come last, so that they push no other rank out. The stall of an only rank is
+    left out: the live row above shows it.
+
+    Args:
+        ranks: of the snapshot.
+        earlier: of the last seconds, the newest first; a rank is compared with its oldest.
+        uuid: of the GPU.
+        gpu_instance: None for a whole GPU.
+        share: the GPU or instance.
+        now: Unix time of the snapshot.
     """
     live = waits.live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)

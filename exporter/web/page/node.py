@@ -19,9 +19,9 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def problem_section(problem: Mapping[str, Any] | None) -> str:
-    """Return why there is no GPU, what was tried and what to do; nothing where there is one.
+    """Return why no GPU is up, what was tried and what to do; empty if one is up.
 
-    A script puts the section in or out when that changes.
+    A script updates it.
     """
     if problem is None:
         return '<div id="problem"></div>'
@@ -52,11 +52,11 @@ best public kernels</li>
 <p class="note"></p>
 <p id="selected" hidden><a href="/">Open</a> <span></span></p>
 """
-"""Filled by a script, which inserts it; without scripts it would be empty."""
+"""The template of the chart, which a script inserts and fills."""
 
 
 def roofline_figure(rows: Mapping[str, Row]) -> str:
-    """Return the place of the chart, what a script puts there, and its numbers as a table."""
+    """Return the template of the chart for a script, and its numbers as a table."""
     numbers = "".join(
         f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
         f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
@@ -114,7 +114,7 @@ RECORDING_ENDED = (
 def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any] | None:
     """Return what is wrong, what was tried and what to do; None if at least one GPU is up.
 
-    `tried` says where GPUs were looked for; a recording that has ended looks for none.
+    `tried` has the places where GPUs were searched.
     """
     what = snapshot.problem
     if what is None:

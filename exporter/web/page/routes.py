@@ -50,11 +50,11 @@ def node_html(views: Views) -> str:
 
 
 def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
-    """Return the page of the row `key`, which is one of `view`."""
-    of_it = {**view, "rows": rows_of(view["rows"], key)}
+    """Return the page of the row `key`."""
+    own_view = {**view, "rows": rows_of(view["rows"], key)}
     return document(
         f"{view['rows'][key]['words']['title']} · roofline-exporter",
-        frame(of_it, content),
+        frame(own_view, content),
         scripts=("uplot/uPlot.iife.min.js",),
         modules=GPU_MODULES,
     )

@@ -68,8 +68,8 @@ _HATCHES = "".join(
         ),
     ]
 )
-"""What is only known by its bounds is hatched: the band of a bar, and by the colour of its GPU the
-region of the roofline in which it is somewhere."""
+"""Patterns that mark bounds: the band of a bar and, in the colour of its GPU, the region of the
+roofline chart in which the GPU lies."""
 _NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
 
 
@@ -114,7 +114,7 @@ def _html(key: str, row: Row) -> str:
 
 
 def gpu_table(rows: Mapping[str, Row]) -> str:
-    """Return the table, and an empty row as data, which a script copies for GPUs that come."""
+    """Return the table, and the template of a row for scripts."""
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     body = "".join(_html(key, row) for key, row in rows.items())
     return (

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 OBSERVED_RATIO = 0.9
-"""Of the window: clocks and averages of its two observers never agree exactly."""
+"""An idle GPU was idle for this share of the window; the clocks of both never agree exactly."""
 
 
 class Range(NamedTuple):
-    """A closed interval that holds the true ratio; both ends are equal where it is measured."""
+    """Bounds of a ratio; equal where it is measured."""
 
     lower: float
     upper: float
@@ -27,12 +27,12 @@ class Holder:
     work_class: str | None = None
     """training, serving, notebook …"""
     workload: str | None = None
-    """Whose work it is, as people call it: team-a/notebook-7."""
+    """The name of its workload: team-a/notebook-7."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How close a GPU is to its limit, and how that is known."""
+    """How close a GPU is to its limit, and the source of the number."""
 
     ratio: Range
     measured: bool = True
@@ -47,22 +47,22 @@ class Counting:
     """Which hardware counters of a GPU are read, and why others are not."""
 
     source: str | None = None
-    """Name of the source (gpm, dcgm, cupti); None where nothing is counted."""
+    """Name of the source (gpm, dcgm, cupti); None without counters."""
     complete: bool = False
-    """Whether every unit that makes the saturation is counted."""
+    """Whether every unit that the saturation needs is counted."""
     unmeasured: tuple[str, ...] = ()
     """The resources that are only bounded: sm, tensor, fma, fp64, int, dram."""
     old: bool = False
-    """Whether what is counted is too old to be added up."""
+    """Whether the counters are too old to be integrated."""
     states: Mapping[str, str] = field(default_factory=dict)
-    """By source: why it gives nothing, as ``roofline_exporter_reading_state`` names it."""
+    """By source: why it gives nothing; the states of ``roofline_exporter_reading_state``."""
 
 
 def is_idle(idle_seconds: float | None, window_seconds: float | None) -> bool | None:
-    """Return whether a GPU did nothing for as long as it is judged by; None where not known.
+    """Return whether a GPU was idle for the whole window; None if not known.
 
-    `idle_seconds` is for how long it did nothing without a break; a GPU that works in bursts is not
-    idle in each of its pauses. `window_seconds` is the time that was observed of the last 10 s.
+    `idle_seconds` is the length of the current pause: a GPU that works in bursts is not idle in its
+    pauses. `window_seconds` is how much of the last 10 s was observed.
     """
     if idle_seconds is None:
         return None
@@ -71,7 +71,7 @@ def is_idle(idle_seconds: float | None, window_seconds: float | None) -> bool | 
 
 @dataclass(frozen=True, slots=True)
 class XidSeen:
-    """One of the driver's error numbers, and when it came last."""
+    """An Xid, and how long ago it came last."""
 
     code: int
     ago_seconds: float
@@ -79,11 +79,10 @@ class XidSeen:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One GPU, or one MIG instance of it; what is None is not known.
+    """One GPU, or one MIG instance of it; None is "not known".
 
-    Shares of time, saturation and limiter are of `window_seconds`.
-
-    A GPU with MIG on has facts of its own, about its board, beside those of its instances.
+    Ratios, saturation and limiter are of `window_seconds`. With MIG on there are facts about the
+    board and about each instance.
     """
 
     gpu: int
@@ -91,7 +90,7 @@ class Facts:
     name: str = "GPU"
     """The GPU model, as the driver names it."""
     digits: str | None = None
-    """The last of its UUID, where another GPU has the same index."""
+    """The last digits of its UUID, if another GPU has the same index."""
     instance: int | None = None
     """The MIG instance that these facts are about."""
     profile: str | None = None
@@ -104,7 +103,7 @@ class Facts:
     virtual: bool = False
     """Whether it is a vGPU, in a guest."""
     counting: Counting | None = None
-    """None while it is not known, and for a GPU that is divided."""
+    """None for a GPU with MIG on."""
     measuring: bool = False
     """Whether its first interval has not ended yet."""
     window_seconds: float | None = None
@@ -117,7 +116,7 @@ class Facts:
     """Share of time that was lost to lower clocks."""
     saturation: Saturation | None = None
     limiter: str | None = None
-    """The one that holds for longest."""
+    """What limited it for most of the time."""
     input_ratio: float | None = None
     """Share of time in which it was limited by its input."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
@@ -127,7 +126,7 @@ class Facts:
     data_wait_ratio: float | None = None
     """Share of time in which the host of its job waited for data; the stall is not longer."""
     waiting_for_data: bool = False
-    """Whether its job's last word was that it waits for data."""
+    """Whether its job's last report says that it waits for data."""
     job: str | None = None
     """The training job on it that waits most for data."""
     idle: bool | None = None
@@ -139,11 +138,11 @@ class Facts:
     """Altogether since the exporter started."""
     holder: Holder | None = None
     workloads: tuple[str, ...] = ()
-    """Those that it is given to, and those that have a process on it, as people call them."""
+    """Names of the workloads that it is allocated to, or that have a process on it."""
     allocated: bool | None = None
-    """Whether a scheduler has given it away; None where none says."""
+    """Whether a scheduler has allocated it; None without a scheduler."""
     unopened_seconds: float | None = None
-    """For how long without a break it was allocated and held by no process."""
+    """For how long it has been allocated without a process on it."""
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
     power_watts: float | None = None

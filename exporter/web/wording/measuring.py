@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a GPU is measured, and what would measure more of it, in one sentence with the command."""
+"""How a GPU is measured, and how to measure more of it, in one sentence with the command."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ _BY_STATE = {
     (CUPTI, "unreachable"): "CUPTI gives nothing that can be used, see the log",
     (CUPTI, "implausible"): "CUPTI gives nothing that can be used, see the log",
 }
-"""By counter source and its state, the first that holds: why it does not count, and what to do."""
+"""By counter source and state, the first match: why it gives nothing, and what to do."""
 
 
 def _more(one: Facts, counting: Counting) -> str:
-    """Return what would measure more of a GPU; "" where nothing would."""
+    """Return how to measure more of a GPU; "" if nothing can."""
     states, fields = counting.states, _fields(counting)
     if counting.source == DCGM and fields:
         said = f"dcgm-exporter answers here, add {fields} to its CSV (docs/dcgm.md)"
@@ -99,7 +99,7 @@ def _more(one: Facts, counting: Counting) -> str:
     dcgm = "run dcgm-exporter on this node, which"
     if one.instance is not None:
         return f"{dcgm} measures MIG instances and is read by itself"
-    # CUPTI could measure it, and was not tried yet.
+    # CUPTI could measure it and is not enabled.
     for_cupti = one.architecture in _TURING_AND_LATER and CUPTI not in states
     if one.architecture in _VOLTA_AND_LATER and _DATA_CENTRE.match(one.name):
         return f"{dcgm} is read by itself{f', or {_INSTALL}' if for_cupti else ''}"
@@ -110,7 +110,7 @@ def _more(one: Facts, counting: Counting) -> str:
     return "nothing that runs all the time measures this GPU"
 
 
-def has(facts: Facts) -> str | None:
+def measured_by(facts: Facts) -> str | None:
     """Return how a GPU is measured: "measured by DCGM but for the SMs, FP64"."""
     counting = facts.counting
     if counting is None or facts.down_reason is not None or facts.divided:
@@ -125,7 +125,7 @@ def has(facts: Facts) -> str | None:
 
 
 def advice(facts: Facts) -> str | None:
-    """Return what would measure more of a GPU, with the command; None where nothing is missing."""
+    """Return how to measure more of a GPU, with the command; None if nothing is missing."""
     counting = facts.counting
     if counting is None or facts.down_reason is not None or facts.divided:
         return None
@@ -135,8 +135,8 @@ def advice(facts: Facts) -> str | None:
 
 
 def sentence(facts: Facts) -> str | None:
-    """Return both in one sentence; None for a GPU that is down, or divided into instances."""
-    parts = [part for part in (has(facts), advice(facts)) if part]
+    """Return how it is measured and the advice; None for a GPU that is down or has MIG on."""
+    parts = [part for part in (measured_by(facts), advice(facts)) if part]
     if not parts:
         return None
     said = ": ".join(parts)
@@ -144,7 +144,7 @@ def sentence(facts: Facts) -> str | None:
 
 
 def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
-    """Return the sentences of all GPUs that could be measured better, equal ones together."""
+    """Return the sentences of all GPUs that could be measured better; equal ones are merged."""
     together: dict[str, list[str]] = {}
     for facts in found:
         if advice(facts) is not None:
@@ -153,7 +153,7 @@ def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return a few names, and how many more there are."""
+    """Return the first names, and the number of others."""
     few = 4
     if len(names) <= few:
         return ", ".join(names)
@@ -161,10 +161,10 @@ def _joined(names: Sequence[str]) -> str:
 
 
 def uncounted(states: Mapping[str, str], *, instance: int | None, virtual: bool) -> Counting | None:
-    """Return how a share without a saturation is measured; None while that is not known.
+    """Return the counting of a share without a saturation; None while it is not known.
 
-    Any share is without one before its first interval; instances and vGPUs that nothing counts
-    always are, because nothing bounds them.
+    MIG instances and vGPUs without counters have no saturation; any share has none before its
+    first interval.
     """
     apart = virtual or instance is not None
     return Counting(states=states) if apart and GPM in states else None

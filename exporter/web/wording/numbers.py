@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers and names as a person reads them; static/format.js writes and rounds numbers alike."""
+"""Formats numbers and names for people; static/format.js formats numbers alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from datetime import datetime, timezone
 
 CUT, LONG = 60, 120
-"""Longer texts from outside are cut: names, and what has room for a sentence."""
+"""Limits of texts from outside, in characters: of names, and of sentences."""
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _MAKERS = re.compile(r"^(NVIDIA |GeForce |Tesla |Quadro )+")
 _TYPES = {
@@ -18,7 +18,7 @@ _TYPES = {
 
 
 def cut(text: str, length: int = CUT) -> str:
-    """Return text from outside, cut to a sensible length."""
+    """Return text from outside, cut to `length` characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -51,7 +51,7 @@ def span(lower: float, upper: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time as a person would say it: 12 s, 5 min, 2 h 10 min, 3 d 4 h."""
+    """Return a length of time: 12 s, 5 min, 2 h 10 min, 3 d 4 h."""
     whole = math.floor(max(0.0, seconds))
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if days:
@@ -95,7 +95,7 @@ def gibibytes(value: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Return the time of day; the server does not know the reader's time zone."""
+    """Return the time of day in UTC."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%H:%M:%S} UTC"
 
 
@@ -117,7 +117,7 @@ def model_name(name: str) -> str:
 
 
 def profile_name(profile: str) -> str:
-    """Return the profile of a GPU instance: 3g.40gb, also of one divided into 1c.3g.40gb."""
+    """Return the profile of a GPU instance from that of a compute instance: 1c.3g.40gb."""
     return profile.split("c.", 1)[-1]
 
 

@@ -19,7 +19,7 @@ from exporter.web.wording.numbers import (
     plain,
     span,
 )
-from exporter.web.wording.state import belies, condition, works_near_a_limit
+from exporter.web.wording.state import condition, hides_limiter, works_near_a_limit
 from exporter.web.wording.state import stall_level as level_of
 from exporter.web.wording.whose import given, is_unopened, owner
 
@@ -29,12 +29,12 @@ _LIMITERS = {
     "clock": "limited by its clock",
     "unknown": "limiter not known",
 }
-"""What is said of a limiter; any other "limits"."""
+"""Phrases of some limiters; others are "limited by"."""
 _IDLE_STATES = ("held idle", "unopened", "free", "idle", "often idle")
-"""States beside which it need not be said that it was often idle."""
+"""States that say already that the GPU was idle."""
 _LONGEST_WINDOW = 10
 NOTABLE_IDLE_RATIO = 0.05
-"""Less idle time than this is not spoken of."""
+"""Less idle time than this is not mentioned."""
 BASES = ("spec", "clock", "achievable")
 _REASON = 160
 NOT_KNOWN = "not known"
@@ -65,20 +65,20 @@ def name(facts: Facts) -> str:
 
 
 def window(facts: Facts) -> str:
-    """Return what shares of time are of: of the last 10 s; of less while there is less."""
+    """Return the window of the means: of the last 10 s, or less after a start."""
     seconds = _LONGEST_WINDOW if facts.window_seconds is None else round(facts.window_seconds)
     return f"of the last {max(1, seconds)} s"
 
 
 def unusual_window(found: Iterable[Facts]) -> str | None:
-    """Return what the means of all are of, where that is not the usual time: of the last 3 s."""
+    """Return the window of the means of all GPUs if it is not 10 s: means of the last 3 s."""
     windows = {window(each) for each in found if each.window_seconds is not None}
     usual = window(Facts(0))
     return f"means {windows.pop()}" if len(windows) == 1 and usual not in windows else None
 
 
 def down_reason(facts: Facts) -> str:
-    """Return why a GPU is not up, without the word that its state says already."""
+    """Return why a GPU is down, without the word of its state."""
     reason, said = facts.down_reason or "", condition(facts)
     return cut("" if reason == said else reason.removeprefix(f"{said}: "), _REASON)
 
@@ -96,9 +96,9 @@ def saturation(facts: Facts) -> str:
 
 
 def limiter(facts: Facts, state: str) -> str:
-    """Return what limited it for longest; nothing where `state` says so already."""
+    """Return what limited it for longest; "" if `state` says so already."""
     found = facts.limiter
-    if found is None or belies(found, state) or (found == "idle" and state in _IDLE_STATES):
+    if found is None or hides_limiter(found, state) or (found == "idle" and state in _IDLE_STATES):
         return ""
     if found == "unknown" and works_near_a_limit(facts.saturation):
         return "limited by compute or memory"
@@ -112,7 +112,7 @@ def roof(facts: Facts) -> str:
 
 
 def data_stall(facts: Facts) -> str:
-    """Return the exposed data stall, or what bounds it: 24 %, 12 to 31 %, at most 31 %."""
+    """Return the data stall or its bounds: 24 %, 12 to 31 %, at most 31 %."""
     if facts.data_stall is not None:
         return span(*facts.data_stall)
     if (most := most_stalled(facts)) is not None:
@@ -121,13 +121,13 @@ def data_stall(facts: Facts) -> str:
 
 
 def most_stalled(facts: Facts) -> float | None:
-    """Return what a stall is at most, of which only the job's wait and the idle time are known."""
+    """Return the upper bound of a data stall from the job's wait and the GPU's idle time."""
     wait, idled = facts.data_wait_ratio, facts.idle_ratio
     return wait if wait is None or idled is None else min(wait, idled)
 
 
 def stall_level(facts: Facts) -> str:
-    """Return what a data stall is a share of, and how bad it is: of the last 10 s, high."""
+    """Return window and level of the data stall: of the last 10 s, high."""
     if facts.data_stall is not None:
         return ", ".join(filter(None, (window(facts), level_of(facts.data_stall))))
     return "" if facts.data_wait_ratio is None else window(facts)
@@ -154,10 +154,7 @@ def _of_limit(value: str, limit: str | None, unit: str) -> str:
 
 
 def idle(facts: Facts) -> str:
-    """Return for how long it is idle: held idle 2 h 10 min; else how much: idle 60 % of …
-
-    Of one that was given away, for how long nobody has opened it.
-    """
+    """Return for how long it has been idle or unopened, else its share of idle time."""
     if is_unopened(facts) and facts.idle is not False:
         return _lasting("unopened", facts.unopened_seconds)
     if not facts.idle:
@@ -176,7 +173,7 @@ def _lasting(kind: str, seconds: float | None) -> str:
 
 
 def holder(facts: Facts) -> str:
-    """Return who holds it: team-a/train-0: python3 (training); or to whom it is given."""
+    """Return who holds it, "team-a/train-0: python3 (training)", else to whom it is allocated."""
     found = facts.holder
     if found is not None:
         whose = owner(facts)
@@ -189,28 +186,28 @@ def holder(facts: Facts) -> str:
 
 
 def throttled(facts: Facts) -> str:
-    """Return what throttles its clocks now: throttled: software power cap."""
+    """Return why its clocks are throttled now: throttled: software power cap."""
     said = reasons(facts)
     return f"throttled: {said}" if said else ""
 
 
 def reasons(facts: Facts) -> str:
-    """Return these reasons alone."""
+    """Return the throttle reasons: software power cap."""
     return ", ".join(cut(throttle_words(each), 32) for each in facts.throttle_reasons)
 
 
 def throttle_words(reason: str) -> str:
-    """Return a reason in words; one that is not in the table is said as it is."""
+    """Return a throttle reason in words."""
     return THROTTLE_WORDS.get(reason, plain(reason))
 
 
 def throttled_by(bits: int) -> list[str]:
-    """Return the reasons that a column of the history holds, a bit for each in their order."""
+    """Return the throttle reasons in a sample of the history, where each is a bit."""
     return [throttle_words(each) for bit, each in enumerate(THROTTLE_REASONS) if bits >> bit & 1]
 
 
 CRITICAL_SECONDS = 3600.0
-"""For so long a critical Xid is shown with its meaning and advice, whatever the GPU does now."""
+"""How long a critical Xid is shown with its meaning and advice."""
 
 
 def is_critical(code: int) -> bool:
@@ -235,12 +232,12 @@ def seen(xid: XidSeen) -> str:
 
 
 def explained(xid: XidSeen) -> str:
-    """Return the same with its meaning and what to do about it."""
+    """Return an Xid with its age, meaning and advice."""
     return f"{seen(xid)}: {describe(xid.code)}"
 
 
 def notes(facts: Facts) -> list[str]:
-    """Return the critical Xids of the last hour, explained; without one the last Xid there was."""
+    """Return the critical Xids of the last hour, explained, else the last Xid."""
     grave = critical(facts)
     if grave:
         return [explained(each) for each in grave]
@@ -259,13 +256,13 @@ PARTS: Mapping[str, str] = MappingProxyType(
 )
 """By part of the time, best first."""
 _NOTHING, _ALL = 0.0005, 0.995
-"""Ratios that read 0 % and 100 %."""
+"""Ratios that are written as 0 % and 100 %."""
 
 
 def bounds_sentence(bounds: Mapping[str, tuple[float, float]]) -> str | None:
-    """Return what the bounds of the parts say: Where the time goes: at its limit 55 to 99 %; …
+    """Return the bounds of the time parts: "Where the time goes: at its limit 55 to 99 %; ...".
 
-    `bounds` are ratios by part. Parts of which they say nothing are left out.
+    `bounds` are ratios by part; parts bounded by 0 and 100 % are left out.
     """
     said = [f"{PARTS[part]} {found}" for part in PARTS if (found := _said(bounds.get(part)))]
     return f"Where the time goes: {'; '.join(said)}." if said else None

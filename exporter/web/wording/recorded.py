@@ -12,9 +12,9 @@ ENDED = "ended"
 HAS_ENDED = f"{ENDED}: the recording has ended"
 """Why a GPU of a recording that has ended cannot be read."""
 STALE = "no fresh reading"
-"""As the publisher says it of a GPU of which nothing comes any more."""
+"""The publisher's reason for a GPU without new readings."""
 _ENDED = re.compile(r"the recording .*has ended")
-"""As the source of a replay says it."""
+"""The problem of the node at the end of a replay."""
 _SIMULATED = "simulated"
 """The driver version of simulated GPUs, also in a recording of them."""
 _SAID = {
@@ -27,15 +27,15 @@ _SAID = {
 
 
 def recording_ended(problem: str | None) -> str | None:
-    """Return that the recording has ended, and its name, where that is the problem of the node."""
+    """Return "the recording NAME has ended" if that is the problem of the node, else None."""
     found = _ENDED.match(" ".join((problem or "").split()))
     return None if found is None else cut(found[0], LONG)
 
 
 def down_reason(source: str, reason: str | None, problem: str | None) -> str:
-    """Return why a GPU cannot be read: at the end of a recording that is not its own fault.
+    """Return why a GPU is down; at the end of a recording, that it has ended.
 
-    `source` is where it is read from, `problem` what is wrong with the node.
+    `source` is the GPU's, `problem` that of the node.
     """
     if source == "replay" and reason in (None, STALE) and recording_ended(problem) is not None:
         return HAS_ENDED
@@ -45,9 +45,9 @@ def down_reason(source: str, reason: str | None, problem: str | None) -> str:
 def notice(
     identities: Collection[tuple[str, str | None]], problem: str | None = None
 ) -> str | None:
-    """Return the notice that this is not what real GPUs do now; None where all of it is.
+    """Return the notice that data is recorded or simulated; None for live data of real GPUs.
 
-    `identities` are source and driver version of each GPU, `problem` what is wrong with the node.
+    `identities` are source and driver version of each GPU, `problem` that of the node.
     """
     kinds = {
         (source, source == "simulate" or (driver == _SIMULATED and source == "replay"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short phrases for the columns of ``status``; None is not known."""
+"""Short phrases for the columns of ``status``; None is "not known"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, percent_number, whole_percent
 from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason, most_stalled
-from exporter.web.wording.state import belies, condition, state, works_near_a_limit
+from exporter.web.wording.state import condition, hides_limiter, state, works_near_a_limit
 from exporter.web.wording.whose import given, is_unopened, owner
 
 _EN_DASH = "\N{EN DASH}"
@@ -33,7 +33,7 @@ def _largest_unit(seconds: float) -> str:
 
 def _bounds(found: Range) -> str:
     lower = whole_percent(found.lower)
-    if lower == "0":  # a little is more than nothing
+    if lower == "0":  # 0.4 % is not 0 %
         lower = percent_number(found.lower)
     return f"{lower}{_EN_DASH}{whole_percent(found.upper)} %"
 
@@ -44,14 +44,14 @@ def ratio(value: float | None) -> str | None:
 
 
 def down(facts: Facts) -> str | None:
-    """Return why nothing is known of it: lost: a driver call does not return; None while up."""
+    """Return why it is down: "lost: a driver call does not return"; None while up."""
     if facts.down_reason is None:
         return None
     return ": ".join(filter(None, (condition(facts), down_reason(facts))))
 
 
 def saturation(facts: Facts) -> str | None:
-    """Return a measured value as one number, an estimate as its bounds, even if they are equal."""
+    """Return a measured saturation as one number, an estimate as bounds."""
     found = facts.saturation
     if found is None:
         return None
@@ -59,8 +59,8 @@ def saturation(facts: Facts) -> str | None:
 
 
 def limiter(facts: Facts) -> str | None:
-    """Return the limiter; a GPU that works and lost most by being idle was "often idle"."""
-    if facts.limiter is not None and belies(facts.limiter, state(facts)):
+    """Return the limiter; "often idle" for a GPU that worked but was limited by idle time."""
+    if facts.limiter is not None and hides_limiter(facts.limiter, state(facts)):
         return None
     if facts.limiter == "unknown" and works_near_a_limit(facts.saturation):
         return "compute or memory"
@@ -103,10 +103,9 @@ def temperature(facts: Facts) -> str | None:
 
 
 def idle(facts: Facts) -> str | None:
-    """Return for how long it is idle, and whether it is held: 1h01m held; or 40 % idle.
+    """Return for how long it has been idle and whether it is held: 1h01m held; else 40 % idle.
 
-    1h given: for so long it was given to somebody who has not opened it; in one unit, so that the
-    column does not grow by it.
+    "1h given" is an allocated GPU that no process has opened for so long.
     """
     if is_unopened(facts) and facts.idle is not False:
         seconds = facts.unopened_seconds
@@ -120,16 +119,13 @@ def idle(facts: Facts) -> str | None:
 
 
 def held_idle(facts: Facts) -> str | None:
-    """Return for how long it was held idle altogether: 3d04h."""
+    """Return the total held idle time: 3d04h."""
     seconds = facts.held_idle_seconds
     return None if seconds is None else duration(max(0.0, seconds))
 
 
 def holder(facts: Facts) -> str | None:
-    """Return who holds it: team-a/train-0: python3 (training); what is not known is left out.
-
-    Of one that nobody has opened: given to team-b/train-1.
-    """
+    """Return who holds it, "team-a/train-0: python3 (training)", or "given to team-b/train-1"."""
     found = facts.holder
     if found is None:
         return given(facts) or None

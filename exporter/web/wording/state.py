@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a GPU in one word, and how good that is."""
+"""The state of a GPU in one word, and its tone."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ from exporter.web.wording.whose import is_unopened
 
 MODERATE_STALL_RATIO = 0.05
 HIGH_STALL_RATIO = 0.20
-"""Below the first an exposed data stall is fine, above the second a GPU starves. The bands are
-those of TensorFlow's profiler for input-bound programs."""
+"""Below the first a data stall is fine, above the second a GPU starves. The bands are those of
+TensorFlow's profiler for input-bound programs."""
 STALL_LEVELS = ((HIGH_STALL_RATIO, "high"), (MODERATE_STALL_RATIO, "some"), (0.0, "fine"))
-"""The stall from which on each word holds."""
+"""The lowest data stall of each level."""
 NEAR_ROOF_SATURATION = 0.8
-"""A GPU is near its roof from this saturation on, whatever GPU model it is. What the best public
-kernels reach does not enter: it is known for few GPU models, and as a share of the datasheet's
-FLOP/s, which the power limit lowers; saturation is of cycles, and means the same on each."""
+"""The saturation at which a GPU of any model is near its roof. It is not scaled by what the best
+public kernels reach, which is known for few models, and of FLOP/s, not of cycles."""
 MOSTLY_RATIO = 0.5
 LOOKS_BUSY_RATIO = 0.8
 HARDLY_USED_RATIO = 0.2
-"""A GPU that looks busy and whose saturation stays below this does little with its time."""
+"""A GPU that looks busy and has less saturation than this is underused."""
 OFTEN_IDLE_RATIO = 0.5
-"""Busy for less than this, a GPU that waits for its input is idle more often than not."""
+"""A GPU that waits for its input and is busy for less than this is often idle."""
 LEAST_BUSY_RATIO = 0.01
-"""Less activity than this counts as idle."""
+"""A GPU that is busy for less than this is idle."""
 WAITED_SECONDS = 2.0
-"""A GPU that is idle for so long in a wait for data has lost 20 % of the last 10 s."""
+"""A wait for data of this length is 20 % of the last 10 s."""
 HELD_IDLE_SECONDS = 10.0
 """A shorter pause of a GPU that is held is not reported."""
 
 UP, DIVIDED, MEASURING, UNKNOWN = "up", "MIG", "measuring", "unknown"
 UNOPENED = "unopened"
 UNUSED = ("held idle", UNOPENED)
-"""States of GPUs that are held or allocated, and not used."""
+"""States of GPUs that are held or allocated but not used."""
 _DOWN = ("suspended", ENDED)
-"""Why a GPU is down, where that does not mean that it is lost."""
+"""Reasons for being down that are states of their own; any other is "lost"."""
 
 
 def condition(facts: Facts) -> str:
@@ -74,23 +73,18 @@ def _held_idle(one: Facts) -> bool:
 
 
 def _unopened(one: Facts) -> bool:
-    """Return whether it is allocated, and no process has opened it.
-
-    What nobody holds does nothing: that need not be seen, and is not of an instance without
-    counters.
-    """
+    """Return whether it is allocated and idle without a process; use need not be known for that."""
     unseen = one.idle is None and one.busy_ratio is None and one.saturation is None
     return is_unopened(one) and (unseen or _quiet(one))
 
 
 def is_near_its_roof(saturation: Saturation | None) -> bool:
-    """Return whether a GPU is near its roof, for certain."""
+    """Return whether the lower bound of the saturation is near the roof."""
     return saturation is not None and saturation.ratio.lower >= NEAR_ROOF_SATURATION
 
 
 def works_near_a_limit(saturation: Saturation | None) -> bool:
-    """Return whether compute or memory limits a GPU for certain, be it not known which: together
-    they explain more than half of its time."""
+    """Return whether compute or memory, together, certainly limit a GPU most of the time."""
     return saturation is not None and saturation.ratio.lower > MOSTLY_RATIO
 
 
@@ -119,7 +113,7 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
     (UNOPENED, _unopened),
     ("free", lambda one: _quiet(one) and one.held is False),
     ("idle", _quiet),
-    # Before the roof: a pipe that is active all the time at half its clock reaches half its roof.
+    # Before the roof: a pipe that is always active at half its clock reaches half of its roof.
     ("clock-throttled", lambda one: one.limiter == "clock"),
     ("near its roof", lambda one: is_near_its_roof(one.saturation)),
     ("underused", _underused),
@@ -131,21 +125,26 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
 def state(facts: Facts) -> str:
     """Return the first word whose rule holds; all rules are of the last 10 s.
 
-    lost, suspended: not readable. ended: the recording it is in has ended. MIG: divided into
-    instances, which have states of their own. measuring: its first interval has not ended.
-    starved: idle for its data at least 20 % of the time,
-    or in a wait for data that goes on for 2 s and more. held idle: idle for 10 s and more while
-    someone holds it. unopened: idle, as far as it is known, held by nobody, and a scheduler has
-    given it to somebody. free: idle, held by nobody. idle: idle otherwise. clock-throttled: limited
-    by its clock. near its roof: at least 80 % saturated. underused: something ran 80 % of the time
-    and reached less than 20 % of any roof. often idle: it did something, and lost most by being
-    idle, or waited for its input and was busy less than half of the time. busy: none of these.
+    * lost, suspended: not readable
+    * ended: its recording has ended
+    * MIG: divided into instances, which have states of their own
+    * measuring: its first interval has not ended
+    * starved: a data stall of at least 20 %, or a wait for data that has taken 2 s
+    * held idle: idle for at least 10 s with a process on it
+    * unopened: allocated by a scheduler, without a process, and not seen to work
+    * free: idle without a process
+    * idle: idle otherwise
+    * clock-throttled: limited by its clock
+    * near its roof: at least 80 % saturated
+    * underused: busy for at least 80 % of the time, and less than 20 % saturated
+    * often idle: limited by idle time, or by its input and busy for less than half of the time
+    * busy: none of these
     """
     return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
 
 
-def belies(limiter: str, state: str) -> bool:
-    """Return whether a limiter is not named beside a state: of a starved GPU, that of the rest."""
+def hides_limiter(limiter: str, state: str) -> bool:
+    """Return whether to leave the limiter out: beside "starved" it is that of the other time."""
     return state == MEASURING or (state == "starved" and limiter not in ("idle", "input"))
 
 
@@ -169,11 +168,11 @@ TONES = {
 
 
 def tone(state: str) -> str:
-    """Return how good a state is: good, warn, calm, bad or neutral."""
+    """Return the tone of a state: good, warn, calm, bad or neutral."""
     return TONES.get(state, "neutral")
 
 
 def stall_level(stall: Range) -> str:
-    """Return how bad an exposed data stall is: fine, some or high; "" where its bounds differ."""
+    """Return the level of a data stall: fine, some or high; "" if its bounds differ in level."""
     lower, upper = (next(word for above, word in STALL_LEVELS if ratio >= above) for ratio in stall)
     return lower if lower == upper else ""

@@ -39,7 +39,7 @@ _COUNTED = {
     "lost": "lost",
     UNKNOWN: "not known",
 }
-"""In this order."""
+"""By state: its words, in the order of the line."""
 _SEVERAL = {"near its roof": "near their roof"}
 
 
@@ -50,7 +50,7 @@ class _Classified:
 
 
 def _classified(found: Sequence[Facts]) -> list[_Classified]:
-    """Return what has a state to count: instances in place of the GPU that is divided into them."""
+    """Return the states to count: those of instances instead of their divided GPU."""
     divided = {each.gpu for each in found if each.instance is not None}
     states = [_Classified(each, state(each)) for each in found]
     return [
@@ -63,7 +63,7 @@ def _classified(found: Sequence[Facts]) -> list[_Classified]:
 def totals(found: Sequence[Facts]) -> str:
     """Return the line that counts: 8 GPUs: 3 near their roof, 1 held idle for 2 h 10 min, 1 lost.
 
-    `found` has every GPU, and every instance of those that are divided.
+    `found` has every GPU and every MIG instance.
     """
     if not found:
         return "No GPUs"
@@ -81,7 +81,7 @@ def totals(found: Sequence[Facts]) -> str:
 
 
 def _longest(found: Iterable[Facts]) -> str:
-    """Return for how long one of these was left unused at most; "" where that is not known."""
+    """Return the longest time that one of these was not used; "" if not known."""
     known = [seconds for each in found if (seconds := _unused_seconds(each)) is not None]
     return f" for {duration(max(known))}" if known else ""
 
@@ -96,72 +96,50 @@ def _kinds(found: Sequence[Facts]) -> list[str]:
     return [f"{count} {name}" + ("s" if count > 1 else "") for count, name in numbers if count]
 
 
-def _these(found: Sequence[Facts]) -> str:
-    """Return how many there are of which kind: 2 GPUs and 8 MIG instances."""
-    return " and ".join(_kinds(found))
-
-
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The sentence that matters most, and which page of the documentation says what to do."""
+    """The sentence about the most expensive state."""
 
     text: str
     brief: str
-    """The same without what changes from second to second, to be read aloud when it changes."""
+    """The sentence without numbers that change every second, for screen readers."""
     state: str
-    """The state that it is about."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """What is said of the GPUs in one state."""
+    """The sentence about the GPUs in one state."""
 
     state: str
     one: str
-    """Behind the name of the only GPU: "is near its roof"."""
+    """After the name of a single GPU: "is near its roof"."""
     several: str
-    """Behind their number: "are near their roof"."""
+    """After the number of several: "are near their roof"."""
     detail: Callable[[Facts], str] = lambda _: ""
     """The numbers of one GPU: ": 84 % saturated"."""
     who: Callable[[Facts], str] = lambda _: ""
-    """Whose work it is: " (bob-training)"."""
+    """The workload: " (bob-training)"."""
     weight: Callable[[Facts], float] = lambda _: 0.0
-    """How bad, or how good, one is: of several the heaviest is named."""
+    """Of several GPUs the one with the highest weight is named."""
     most: str = " most"
-    """Behind its name then."""
+    """After its name then."""
+    alone: Callable[[Facts], str] | None = None
+    """What follows the name of a single GPU, if that is not `one`, `detail` and `who`."""
 
     def said(self, found: Sequence[Facts]) -> Headline:
-        """Return the sentence about these GPUs, which are in this state."""
+        """Return the sentence about these GPUs."""
         most = max(found, key=self.weight)
         if len(found) == 1:
             brief = f"{title(most)} {self.one}{self.who(most)}"
-            return Headline(self._alone(most), brief, self.state)
-        number = f"{_these(found)} {self.several}"
+            if self.alone is None:
+                text = f"{title(most)} {self.one}{self.detail(most)}{self.who(most)}"
+            else:
+                text = f"{title(most)} {self.alone(most)}"
+            return Headline(text, brief, self.state)
+        number = f"{' and '.join(_kinds(found))} {self.several}"
         detail = self.detail(most)
         named = f"; {title(most)}{self.most}{detail}{self.who(most)}" if detail else ""
         return Headline(f"{number}{named}", number, self.state)
-
-    def _alone(self, one: Facts) -> str:
-        return f"{title(one)} {self.one}{self.detail(one)}{self.who(one)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Starved(_Sentence):
-    """Says its number first: GPU 2 idle 60 % of the time, waiting for data."""
-
-    def _alone(self, one: Facts) -> str:
-        stall = _stall(one)
-        if not stall:
-            return f"{title(one)} waits for its data{self.who(one)}"
-        return f"{title(one)} idle {stall} of the time, waiting for data{self.who(one)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Unopened(_Sentence):
-    """Says who has it: GPU 3 is given to team-b/train-1, and nobody has opened it for 1 h 5 min."""
-
-    def _alone(self, one: Facts) -> str:
-        return f"{title(one)} is {given(one)}, and nobody has opened it{_longest([one])}"
 
 
 def _high_stall(one: Facts) -> Range | None:
@@ -170,11 +148,18 @@ def _high_stall(one: Facts) -> Range | None:
 
 
 def _stall(one: Facts) -> str:
-    """Return the share of time in which a starved GPU sat idle for its data, as far as known."""
+    """Return the data stall of a starved GPU, else its idle time."""
     stall = _high_stall(one)
     if stall is not None:
         return span(*stall)
     return "" if one.idle_ratio is None else percent(one.idle_ratio)
+
+
+def _starved(one: Facts) -> str:
+    stall = _stall(one)
+    if not stall:
+        return f"waits for its data{_whose(one)}"
+    return f"idle {stall} of the time, waiting for data{_whose(one)}"
 
 
 def _stalled(one: Facts) -> float:
@@ -183,7 +168,7 @@ def _stalled(one: Facts) -> float:
 
 
 def _whose(one: Facts) -> str:
-    """Return whose work is on it: its training job, and the workload; else who holds it."""
+    """Return its training job and workload, else who holds it."""
     holder, whose = one.holder, owner(one)
     if one.job:
         workload = whose if one.workloads or (holder and holder.workload) else None
@@ -246,13 +231,14 @@ def _saturation(one: Facts) -> float:
 
 _SENTENCES: tuple[_Sentence, ...] = (
     _Sentence("lost", "is lost", "are lost", _reason, most=""),
-    _Starved(
+    _Sentence(
         "starved",
         "waits for its data",
         "wait for their data",
         lambda one: f": idle {_stall(one)} of the time" if _stall(one) else "",
         _whose,
         _stalled,
+        alone=_starved,
     ),
     _Sentence(
         "held idle",
@@ -263,7 +249,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
         lambda one: one.idle_seconds or 0.0,
         " longest",
     ),
-    _Unopened(
+    _Sentence(
         UNOPENED,
         "is given away, and nobody has opened it",
         "are given away, and nobody has opened them",
@@ -271,6 +257,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
         lambda one: f" ({given(one)})",
         lambda one: one.unopened_seconds or 0.0,
         " longest",
+        lambda one: f"is {given(one)}, and nobody has opened it{_longest([one])}",
     ),
     _Sentence(
         "underused",
@@ -311,11 +298,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
 
 
 def headline(found: Sequence[Facts]) -> Headline:
-    """Return the sentence that matters most: about the most expensive state that any GPU is in.
-
-    It names numbers and the job, of several GPUs the worst one. Where nothing is lost, it says what
-    goes well.
-    """
+    """Return the sentence about the most expensive state that any GPU is in."""
     counted = _classified(found)
     for sentence in _SENTENCES:
         these = [each.facts for each in counted if each.state == sentence.state]
@@ -344,5 +327,5 @@ OTHERWISE = "live-page.md#the-node"
 
 
 def advice_address(state: str) -> str:
-    """Return the address of what the documentation says of a state."""
+    """Return the address of the documentation of a state."""
     return f"{_DOCS}/{PAGES.get(state, OTHERWISE)}"

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of workloads, jobs and owners.
-
-The rules of Prometheus make the label `owner` from the same words.
-"""
+"""Names of workloads, jobs and owners; the Prometheus rules build the label `owner` alike."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import cut, duration
 
 ID_DIGITS = 12
-"""Of the id of a container without a name, as `docker ps` shows it."""
+"""Length of the id of a container without a name, as in `docker ps`."""
 SCHEDULERS = {"kubernetes": "Kubernetes", "slurm": "Slurm", "container": "container runtime"}
 """How each is written; the preferred one first."""
 
@@ -34,10 +31,9 @@ def workload_words(workload: Workload) -> str:
 
 
 def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
-    """Return the words of these, each once: the containers of a pod are one, and so are the steps
-    of a job.
+    """Return the distinct names of workloads: containers of a pod, and steps of a job, have one.
 
-    Where several schedulers name workloads, those of Kubernetes count, else those of Slurm.
+    If several schedulers name workloads, those of Kubernetes count, else those of Slurm.
     """
     named = {each.scheduler for each in workloads}
     preferred = next((each for each in SCHEDULERS if each in named), None)
@@ -47,7 +43,7 @@ def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
 
 
 def unread_words(sources: Mapping[str, SourceState]) -> Iterator[str]:
-    """Yield which schedulers cannot be read, and how old is what they said last."""
+    """Yield which schedulers cannot be read, and the age of their last answer."""
     for name, written in SCHEDULERS.items():
         source = sources.get(name)
         if source is not None and not source.up:
@@ -57,9 +53,9 @@ def unread_words(sources: Mapping[str, SourceState]) -> Iterator[str]:
 
 
 def owner(facts: Facts) -> str | None:
-    """Return whose a GPU is: the holder's workload, "3 workloads", else the user of its process.
+    """Return the owner of a GPU: the holder's workload, "3 workloads", else the process's user.
 
-    Of one that nobody holds, to whom it is given; None where nothing is known.
+    Of an unopened GPU, the workload that it is allocated to; None if not known.
     """
     holder = facts.holder
     if holder is not None and holder.workload:
@@ -83,11 +79,11 @@ def given(facts: Facts) -> str:
 
 
 RUN = re.compile(r"@(?:[0-9]{8}T[0-9]{6}-[0-9]+|slurm-[0-9]+|rdzv-[0-9a-f]{8})\Z")
-"""What the client puts behind a default name: start and process id, Slurm job, or rendezvous."""
+"""The suffix of a default name: start time and process id, Slurm job, or rendezvous."""
 
 
 def display_names(jobs: Iterable[str]) -> dict[str, str]:
-    """Return the short name of each job where no other job on this node has it, else its own."""
+    """Return each job's short name if it is unique on this node, else its full name."""
     short = {job: RUN.sub("", job) or job for job in jobs}
     counts = Counter(short.values())
     return {job: name if counts[name] == 1 else job for job, name in short.items()}

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics: one row for each, and the pages made of them that Prometheus scrapes.
+"""The metrics, one row each, and the pages that Prometheus scrapes.
 
-A row holds all that is known of a metric, and is in the module named for what the metric describes;
-`catalogue` lists these modules.
+A row is in the module named for what the metric describes; `catalogue` lists these modules.
 
 May import model.
 """

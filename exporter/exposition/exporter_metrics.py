@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exporter itself: its sources, its snapshots, and the training reports that it takes."""
+"""Metrics of the exporter itself: sources, snapshots, connections, training reports."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _of_sources(read: Callable[[SourceState], Number | None]) -> ValueReader:
 
 
 def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
-    """Count the live ranks that are degraded, by reason; every reason is there."""
+    """Count the live ranks that are degraded, by reason; every reason is listed."""
     if snapshot.training is None:
         return {}
     found = dict.fromkeys(TRAINING_DEGRADATIONS, 0)

@@ -16,7 +16,7 @@ UNITS = (
     *("flops_per_second", "bytes_per_second", "flops_per_byte"),
     *("seconds", "joules", "watts", "ratio", "celsius", "hertz", "flops", "bytes"),
 )
-"""What a name without its suffix ends in where its values have a unit; the longest ones first."""
+"""Units at the end of a name, before its suffix; the longest ones first."""
 
 _SUFFIX: dict[Kind, str] = {"counter": "_total", "gauge": "", "info": "_info"}
 
@@ -51,7 +51,7 @@ class Family:
         return replace(self, reader=replace(self.reader, labels=labels))
 
     def lists(self, values: tuple[str, ...]) -> bool:
-        """Return whether these label values may be published: the listed ones are a contract."""
+        """Return whether these label values may be published: listed values are a contract."""
         return all(
             not label.values or value in label.values
             for label, value in zip(self.labels, values, strict=True)
@@ -64,7 +64,7 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """The end of the name without its suffix, or empty."""
+        """The unit at the end of the name, or empty."""
         name = self.base_name
         return next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
 
@@ -77,19 +77,19 @@ class Family:
 def counter(
     name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
 ) -> Family:
-    """Describe a family that only rises."""
+    """Return a counter."""
     return Family(name, "counter", level, meaning, origin, reader)
 
 
 def gauge(
     name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
 ) -> Family:
-    """Describe a family that may rise and fall."""
+    """Return a gauge."""
     return Family(name, "gauge", level, meaning, origin, reader)
 
 
 def info(
     name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
 ) -> Family:
-    """Describe a family whose value is always 1 and whose labels carry the facts."""
+    """Return a family whose value is always 1 and whose labels carry the information."""
     return Family(name, "info", level, meaning, origin, reader)

@@ -31,14 +31,14 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\"", "\0": "\N{REPLAC
 
 
 def escaped(value: str) -> str:
-    """Return a label value as it stands between quotes; what UTF-8 cannot hold becomes ``?``."""
+    """Return an escaped label value; lone surrogates become ``?``."""
     if value.isalnum() and value.isascii():
         return value
     return value.encode("utf-8", "replace").decode("utf-8").translate(_ESCAPES)
 
 
 def labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Return label pairs as they stand between braces."""
+    """Return the label pairs between the braces of a sample."""
     return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
 
 
@@ -60,7 +60,7 @@ def heading(form: Format, name: str, base_name: str, kind: str, unit: str, text:
 
 
 LONGEST_KEPT = 1024
-"""Characters of an Accept header whose meaning is kept for the next request."""
+"""Longer Accept headers, in characters, are not cached."""
 
 
 def negotiate(accept: str) -> tuple[Format, str]:
@@ -75,7 +75,7 @@ def negotiate(accept: str) -> tuple[Format, str]:
 def _negotiated(accept: str) -> tuple[Format, str]:
     try:
         chosen = choose_encoder(accept)[1]
-    except TypeError:  # it compares the parts of a version that is no number with numbers
+    except TypeError:  # a version that is not a number
         chosen = CONTENT_TYPE_PLAIN_0_0_4
     form: Format = "text-0.0.4"
     if chosen.startswith("application/openmetrics-text"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of the hardware, of which alerts are made."""
+"""The health of the hardware, for alerts."""
 
 from __future__ import annotations
 

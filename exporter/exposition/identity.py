@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs there are and where their numbers come from."""
+"""Identity of GPUs, and the sources of their readings."""
 
 from __future__ import annotations
 

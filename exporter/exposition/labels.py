@@ -23,9 +23,9 @@ Scope = Literal["gpu", "board", "share", "reading", "rank", "node"]
 INSTANCE_LABEL = "gpu_instance"
 DEVICE_LABELS = ("gpu", "uuid")
 SHARE_LABELS = (*DEVICE_LABELS, INSTANCE_LABEL)
-"""The last one is left out for a whole GPU."""
+"""The last one is omitted for a whole GPU."""
 RANK_LABELS = ("training_job", "rank", "uuid", INSTANCE_LABEL)
-"""The last two are left out where there is no such device."""
+"""The last two are omitted without such a device."""
 
 LABELS_OF: Mapping[Scope, tuple[str, ...]] = {
     "gpu": DEVICE_LABELS,
@@ -40,15 +40,15 @@ LABELS_OF: Mapping[Scope, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A family's own label: its listed values, or what an open one holds."""
+    """A family's own label, with listed values or open."""
 
     name: str
     values: tuple[str, ...] = ()
     meaning: str = ""
     full_values: tuple[str, ...] = ()
-    """Those of `values` that level core leaves out."""
+    """The `values` that level core omits."""
     core_values: tuple[str, ...] = ()
-    """Of an open label: those alone that level core serves; empty is all."""
+    """The only values of an open label at level core; empty for all."""
 
     def core(self) -> Label:
         """Return the label as level core serves it."""
@@ -57,7 +57,7 @@ class Label:
 
 
 def text(value: object) -> str:
-    """Return a label value; what is not known is empty."""
+    """Return a label value; None is empty."""
     return "" if value is None else str(value)
 
 

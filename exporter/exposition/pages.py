@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages for scrapers: rendered when a snapshot is published, ready when they are requested."""
+"""The pages for scrapers, rendered when a snapshot is published and cached for requests."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 K = TypeVar("K")
-"""What tells the pages of one kind apart, such as a format."""
+"""The key of a page, such as its format."""
 
 ACTIVE_SECONDS = 300.0
-"""How long a variant is kept ready after its last request."""
+"""How long a page is rendered in advance after its last request."""
 
 
 def encoded(data: bytes, zipped: bool) -> bytes:
-    """Return a page as it is sent."""
-    # Level 1: a tenth of the time of level 9 for a fifth more bytes. No time stamp: same page,
-    # same bytes.
+    """Return a page as it is sent, gzipped or not."""
+    # Level 1 takes a tenth of the time of level 9 for a fifth more bytes. No timestamp, so that
+    # equal pages are equal bytes.
     return gzip.compress(data, 1, mtime=0) if zipped else data
 
 
 class Variants(Generic[K]):
-    """Every page of one kind that was requested in the last 5 minutes, plain and gzipped.
+    """A cache of the pages that were requested in the last 5 minutes, plain and gzipped.
 
     The publishing thread holds the lock and calls `renew`; any thread may request pages.
     """
@@ -47,16 +47,16 @@ class Variants(Generic[K]):
     def __init__(
         self, lock: threading.Lock, clock: Callable[[], float], make: Callable[[K], bytes]
     ) -> None:
-        """Take the lock under which pages are made, and what makes one."""
+        """Take the lock under which `make` renders a page."""
         self._lock = lock
         self._clock = clock
         self._make = make
         self._requested: dict[tuple[K, bool], float] = {}
         self._ready: dict[tuple[K, bool], bytes] = {}
-        """Replaced whole, so that it can be read without the lock."""
+        """Never modified but replaced, so that it can be read without the lock."""
 
     def ready(self, key: K, zipped: bool) -> bytes | None:
-        """Return the page if it is ready, at once; None if `page` has to make it first."""
+        """Return the cached page; None if `page` has to render it."""
         data = self._ready.get((key, zipped))
         if data is not None:
             self._requested[key, zipped] = self._clock()
@@ -74,7 +74,7 @@ class Variants(Generic[K]):
             return data
 
     def renew(self) -> None:
-        """Render again what was requested recently, and drop the rest; call with the lock held."""
+        """Render recently requested pages again and evict the others; call with the lock held."""
         now = self._clock()
         recent = {
             variant: at
@@ -88,8 +88,7 @@ class Variants(Generic[K]):
 
 
 class ProcessMetrics:
-    """What this process itself uses: client_python's ``process_*`` families as blocks of a page,
-    read at most once a second."""
+    """The ``process_*`` families of client_python for this process, read at most once a second."""
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class ProcessMetrics:
         self._blocks: list[Block] = []
 
     def blocks(self) -> list[Block]:
-        """Return the families, read again if the last reading is older than `max_age_seconds`."""
+        """Return the families, cached for up to `max_age_seconds`."""
         now = self._clock()
         if self._read_at is None or now - self._read_at >= self._max_age_seconds:
             self._blocks = self._read()
@@ -126,10 +125,7 @@ class ProcessMetrics:
 
 
 class Pages:
-    """Keeps every variant that was requested in the last 5 minutes ready for the next scrape.
-
-    One thread publishes; any thread may request pages.
-    """
+    """Caches the pages for the next scrapes; one thread publishes, any thread may request pages."""
 
     def __init__(
         self,
@@ -147,8 +143,8 @@ class Pages:
             self._lock, clock, lambda form: page(self._current(), form)
         )
         self.dcgm: Variants[Names] = Variants(self._lock, clock, self._dcgm_page)
-        """The same readings as dcgm-exporter has them, by the generation of its names. Neither
-        level nor exclusions apply to them."""
+        """The pages under dcgm-exporter's names, by generation; --metrics.level and
+        --metrics.exclude do not apply."""
         self._dcgm_pages: dict[Names, DcgmPage] = {}
         self._set(options)
 
@@ -158,13 +154,13 @@ class Pages:
         self._process = ProcessMetrics(options.exclude, self._clock)
 
     def reconfigure(self, options: RenderOptions) -> None:
-        """Show the latest snapshot, and all later ones, with other options."""
+        """Use other options from now on."""
         with self._lock:
             self._set(options)
             self._renew()
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Replace the pages by those of this snapshot."""
+        """Render the pages of this snapshot."""
         with self._lock:
             self._snapshot = snapshot
             for family, count in dropped_series(snapshot, self._options.processes).items():
@@ -172,7 +168,7 @@ class Pages:
             self._renew()
 
     def ready(self, form: Format, zipped: bool) -> bytes | None:
-        """Return the page if it is ready, at once; None if `page` has to render it first."""
+        """Return the cached page; None if `page` has to render it."""
         return self._own.ready(form, zipped)
 
     def page(self, form: Format, zipped: bool) -> bytes:
@@ -205,7 +201,7 @@ class Pages:
         return self._blocks
 
     def _dcgm_page(self, names: Names) -> bytes:
-        # Imported at the first request: it takes 1 MB, and most nodes never get one.
+        # Imported at the first request: it takes 1 MB that most nodes never need.
         from exporter.exposition.dcgm.page import DcgmPage
 
         made = self._dcgm_pages.get(names)

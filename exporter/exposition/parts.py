@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a snapshot that families read, each with the device or rank it belongs to."""
+"""The parts of a snapshot that families read, with their device or rank."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Node:
     snapshot: Snapshot | None
     revision: str = ""
     dropped: Mapping[str, int] = field(default_factory=dict)
-    """By family: series cut so far."""
+    """By family: series dropped by a limit since the start."""
     daemon: Daemon | None = None
-    """None where pages are made without a daemon, as by `once`."""
+    """None without a daemon, as for the command ``once``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,15 @@ class ValueReader:
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """One kind of object in a snapshot that families are read from.
+    """A kind of object in a snapshot that families read.
 
-    A reader gives one value, values by one label, or rows of label values. None, or a row that is
-    missing, is "not known".
+    A reader returns one value, values by one label, or rows of label values. None, or a missing
+    row, is "not known".
     """
 
     scope: Scope
     pick: Callable[[Any], T | None]
-    """From the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, as the scope
-    says."""
+    """Takes the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, by scope."""
 
     def one(self, read: Callable[[T], Number | None]) -> ValueReader:
         """Read one value."""
@@ -139,17 +138,17 @@ def subjects(
     rank_label: Callable[[Rank], L],
     no_device: L,
 ) -> list[list[tuple[L, Any]]]:
-    """Return what each part is in this snapshot, with the device or rank that it belongs to.
+    """Return the objects of each part in this snapshot, with their labels.
 
     Args:
         node: the snapshot and the exporter's own state.
         parts: the parts to look up.
-        label: names a device, or one GPU instance of it.
-        rank_label: names a rank of a training job with its device.
-        no_device: the label of what belongs to the node.
+        label: returns the label of a device, or of one GPU instance of it.
+        rank_label: returns the label of a rank with its device.
+        no_device: the label of the node.
 
     Returns:
-        For each part the objects that are known, in the order of the GPUs or of the ranks.
+        For each part its objects, in the order of the GPUs or of the ranks.
     """
     gpus: list[tuple[L, Any]] = []
     boards: list[tuple[L, Any]] = []
@@ -192,7 +191,7 @@ def subjects(
 
 
 def _states(gpu: Gpu) -> list[tuple[int | None, dict[str, str]]]:
-    """Return by group why readings are absent: of the GPU, and of each of its GPU instances."""
+    """Return the states of absent readings by group, for the GPU and each GPU instance."""
     found: dict[int | None, dict[str, str]] = {}
     for name, state in gpu.states.items():
         if gpu.up or state == "suspended":
@@ -202,7 +201,7 @@ def _states(gpu: Gpu) -> list[tuple[int | None, dict[str, str]]]:
 
 
 def is_same(now: list[tuple[L, Any]], before: list[tuple[L, Any]]) -> bool:
-    """Return whether both have the same objects under the same labels; two empty ones do not."""
+    """Return whether both hold the same objects under the same labels, and are not empty."""
     return (
         bool(now)
         and len(now) == len(before)

@@ -26,9 +26,9 @@ class ProcessRows:
 
 
 def _memory_rows(processes: Iterable[Process]) -> list[tuple[LabelValues, int]]:
-    """Return one row for each process whose memory is known, the largest first.
+    """Return one row per process with known memory, the largest first.
 
-    A process is listed once for each kind of context that it has; its memory is the same.
+    The driver lists a process once per kind of context, with the same memory.
     """
     rows: dict[LabelValues, int] = {}
     for process in processes:
@@ -39,29 +39,29 @@ def _memory_rows(processes: Iterable[Process]) -> list[tuple[LabelValues, int]]:
 
 
 def _utilization_rows(share: Share) -> list[tuple[LabelValues, float]]:
-    """Return one row for each process whose share of the SM time is known, the largest first."""
+    """Return one row per process with a known share of the SM time, the largest first."""
     rows: dict[LabelValues, float] = {}
     for process in share.processes or ():
         if process.sm_utilization_ratio is not None:
-            whose = _whose(share.work.of_process.get(process.pid))
-            labels = (str(process.pid), text(process.command), *whose)
+            work = _work_values(share.work.of_process.get(process.pid))
+            labels = (str(process.pid), text(process.command), *work)
             rows[labels] = process.sm_utilization_ratio
     return sorted(rows.items(), key=lambda row: row[1], reverse=True)
 
 
-def _whose(workload: Workload | None) -> tuple[str, ...]:
-    """Return the values of `_WHOSE`."""
+def _work_values(workload: Workload | None) -> tuple[str, ...]:
+    """Return the values of `_WORK_LABELS`."""
     if workload is None:
-        return ("",) * len(_WHOSE)
+        return ("",) * len(_WORK_LABELS)
     values = zip(WORKLOAD_LABELS, workload_values(workload), strict=True)
     return tuple(value for label, value in values if label is not STEP)
 
 
-_WHOSE = (
+_WORK_LABELS = (
     Label("scheduler", meaning="kubernetes, slurm or container; this and the rest: empty if none"),
     *(label for label in WORKLOAD_LABELS[1:] if label is not STEP),
 )
-"""Labels by which the series of processes add up to those of pods, jobs and containers."""
+"""Labels for sums over pods, jobs and containers."""
 
 PROCESS_MEMORY = gauge(
     "gpu_process_memory_bytes",
@@ -86,7 +86,8 @@ PROCESS_UTILIZATION = gauge(
     "nvmlDeviceGetProcessesUtilizationInfo, or nvmlDeviceGetProcessUtilization, since the last "
     "read at the slow cadence; labels from /proc, control groups and schedulers",
     SHARE.rows(
-        (Label("pid"), Label("command", meaning="name of the command"), *_WHOSE), _utilization_rows
+        (Label("pid"), Label("command", meaning="name of the command"), *_WORK_LABELS),
+        _utilization_rows,
     ),
 )
 
@@ -95,11 +96,11 @@ PER_PROCESS: Mapping[str, tuple[str, Callable[[Share], Sized]]] = {
     PROCESS_MEMORY.name: ("memory", lambda share: _memory_rows(share.processes or ())),
     PROCESS_UTILIZATION.name: ("utilization", _utilization_rows),
 }
-"""By family with a series for each process: the field of ProcessRows that enables it, and its rows
-of a share without a limit."""
+"""By family with a series per process: the field of ProcessRows that enables it, and its unlimited
+rows of a share."""
 
 CAPPED = (*PER_PROCESS, "gpu_workload_info")
-"""The families of which a share has a bounded number of series."""
+"""The families with a limit of series per share."""
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
@@ -118,7 +119,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def limited(families: Iterable[Family], rows: ProcessRows) -> Iterator[Family]:
-    """Yield the families; those with a series for each process only as far as they are wanted."""
+    """Yield the families; those with a series per process if enabled, with their limit."""
 
     def largest(read: Callable[[Any], Rows]) -> Callable[[Any], Rows]:
         return lambda subject: list(read(subject))[: rows.rows_per_share]
@@ -132,7 +133,7 @@ def limited(families: Iterable[Family], rows: ProcessRows) -> Iterator[Family]:
 
 
 def dropped_series(snapshot: Snapshot, rows: ProcessRows) -> dict[str, int]:
-    """Count the series of this snapshot that a limit cuts off, by family."""
+    """Count the series of this snapshot that a limit drops, by family."""
     shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
     left_out = sum(share.work.left_out for share in shares)
     dropped = {"gpu_workload_info": left_out}

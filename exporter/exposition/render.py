@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders a snapshot as text; keeps line prefixes, and lines whose value did not change."""
+"""Renders a snapshot as text; reuses line prefixes, and lines whose value did not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from exporter.model.snapshot import Rank
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """What a page shows of a snapshot."""
+    """The options of a page."""
 
     level: Level = "full"
     exclude: re.Pattern[str] | None = None
@@ -28,12 +28,12 @@ class RenderOptions:
     processes: ProcessRows = field(default_factory=ProcessRows)
     revision: str = ""
     hostname: str = ""
-    """The node's, which only pages for users of dcgm-exporter have in their labels."""
+    """The label of pages under dcgm-exporter's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One family that has samples: its names, its heading in each format, its sample lines."""
+    """One rendered family: names, heading in each format, sample lines."""
 
     names: tuple[str, str]
     """As exposed, and without ``_total`` or ``_info``."""
@@ -47,13 +47,13 @@ def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict
 
 
 def page(blocks: Iterable[Block], form: Format) -> bytes:
-    """Return the page that these families make in a format."""
+    """Return the page of these families in a format."""
     text = "".join([part for block in blocks for part in (block.headings[form], block.lines)])
     return (text + END[form]).encode()
 
 
 class _Line:
-    """A series: its ready prefix, and the line for its last value."""
+    """A series: its prefix, and the line for its last value."""
 
     __slots__ = ("prefix", "text", "value")
 
@@ -63,14 +63,14 @@ class _Line:
         self.text = ""
 
     def of(self, value: float) -> str:
-        """Return the line with another value than the last; empty where that is no number."""
+        """Return the line with a new value; empty for NaN and infinity."""
         self.value = value
         self.text = f"{self.prefix}{value!r}\n" if value - value == 0 else ""
         return self.text
 
 
 _Owner = tuple[object, ...]
-"""The values of the labels of a device or of a rank; None is a label that it lacks."""
+"""The label values of a device or a rank; None for an omitted label."""
 
 
 def _joined(device: str, own: str) -> str:
@@ -78,7 +78,7 @@ def _joined(device: str, own: str) -> str:
 
 
 class _FamilyLines:
-    """The series of one family, by device labels; only `render` differs between shapes."""
+    """The series of one family, by device labels; subclasses render one shape each."""
 
     def __init__(self, family: Family, part: int) -> None:
         self.family = family
@@ -96,12 +96,12 @@ class _FamilyLines:
         self._lines = {name: lines for name, lines in self._lines.items() if name in devices}
 
     def block(self, found: list[tuple[str, Any]]) -> Block | None:
-        """Return this family for the objects of its part; None where it has no samples."""
+        """Return the family for the objects of its part; None without samples."""
         lines = "".join(self.render(found))
         return Block(self.names, self.headings, lines) if lines else None
 
     def render(self, found: list[tuple[str, Any]]) -> list[str]:
-        """Return the sample lines for the objects of this family's part, each with its device."""
+        """Return the sample lines for the objects of the family's part."""
         raise NotImplementedError
 
 
@@ -142,7 +142,7 @@ class _Rows(_FamilyLines):
         out: list[str] = []
         for device, subject in found:
             before = self._lines.get(device, {})
-            now = self._lines[device] = {}  # rows come and go: only those of this tick stay
+            now = self._lines[device] = {}  # evict rows of earlier ticks
             for values, value in self._read(subject):
                 line = before.get(values)
                 if line is None:
@@ -161,7 +161,7 @@ _SHAPES: dict[Shape, type[_FamilyLines]] = {"one": _One, "by_label": _ByLabel, "
 class Renderer:
     """Renders snapshots with one set of options; one thread at a time.
 
-    It remembers a line for each series that the last snapshot had, and nothing else.
+    It caches a line for each series of the last snapshot.
     """
 
     def __init__(self, options: RenderOptions) -> None:
@@ -176,7 +176,7 @@ class Renderer:
         self._blocks: list[Block | None] = [None] * len(self._families)
 
     def blocks(self, node: Node) -> list[Block]:
-        """Return the families that have samples in this snapshot, in the catalogue's order."""
+        """Return the families with samples in this snapshot, in the order of the catalogue."""
         used: dict[_Owner, str] = {}
 
         def name(owner: _Owner, labels: tuple[str, ...]) -> str:
@@ -209,7 +209,7 @@ class Renderer:
 
 
 def _known_labels(names: tuple[str, ...], values: _Owner) -> str:
-    """Return the label pairs of those that are not None."""
+    """Return the label pairs whose value is not None."""
     known = [
         (name, str(value)) for name, value in zip(names, values, strict=True) if value is not None
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU could do at most, what it does, and how near it is to its roof."""
+"""The ceilings of a GPU, its FLOPs and traffic, and its distance to the roof."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTED_PRECISION = Label(
         "fp4_tensor",
     ),
 )
-"""The pipes that are measured, and what tensor work can be assumed to be."""
+"""The measured pipes, and the assumed precisions of tensor work."""
 CEILING_BASIS = Label("basis", ("spec", "achievable"), full_values=("achievable",))
 ROOF_BASIS = Label("basis", ("spec", "clock", "achievable"))
 CLOCKED_UNIT = Label("unit", ("tensor", "vector", "memory"))

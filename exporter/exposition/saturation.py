@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How saturated each unit is, and where time went."""
+"""The saturation of each unit, and the parts of time."""
 
 from __future__ import annotations
 

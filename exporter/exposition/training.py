@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training jobs report, how long their GPUs can have waited for data, and what NCCL sees."""
+"""Reports of training jobs, the inferred data stall of their GPUs, and NCCL."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads on a GPU, as schedulers and runtimes name them; allocated GPUs that nobody opened."""
+"""Workloads on a GPU, as schedulers and runtimes name them, and allocated but unopened GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKLOAD_LABELS = (
     STEP,
     Label("workload_id", meaning="UID of the pod, SLUID of the job, or id of the container"),
 )
-"""No name among them is one that Prometheus gives to targets, so that none is ever renamed."""
+"""No name is a target label of Prometheus, so that none is renamed to ``exported_*``."""
 
 
 def workload_values(workload: Workload) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ CONNECTION_REFUSALS: Mapping[str, str] = {
     "client_name": "the client's certificate has none of the allowed names",
     "web_config": "the web configuration cannot be used",
 }
-"""Why a connection was not let in."""
+"""Why a connection was refused."""
 
 REQUEST_REFUSALS: Mapping[str, str] = {
     "malformed": "it is not HTTP/1.1 or 1.0, or not of the methods that are answered",
@@ -28,14 +28,14 @@ REQUEST_REFUSALS: Mapping[str, str] = {
     "streams": "more live views at once than are served, or than one address may have",
     "web_config": "the web configuration cannot be used",
 }
-"""Why a request was answered with an error before it was looked at."""
+"""Why a request was refused before it was routed."""
 
 REQUEST_ABORTS: Mapping[str, str] = {
     "head_timeout": "the head was not there after 10 s",
     "stalled": "the client took nothing of the answer for 10 s",
     "room": "unread answers took too much memory, and it had read nothing for a second",
 }
-"""Why a connection was ended that had been let in. One that idles too long is not counted."""
+"""Why an accepted connection was closed; the keep-alive timeout is not counted."""
 
 
 def _none_yet(reasons: Mapping[str, str]) -> Mapping[str, int]:
@@ -57,4 +57,4 @@ class Daemon:
     )
     log_lines_dropped_total: int = 0
     web_config_ok: bool | None = None
-    """Whether the file of --web.config.file can be used; None without one."""
+    """Whether the file of --web.config.file is valid; None without one."""

@@ -2,8 +2,8 @@
 """DCGM's profiling fields: number, both generations of names, and the activity each of them is.
 
 Numbers and names are those of dcgm_fields.h. The fields got new names in DCGM 4.6; dcgm-exporter
-writes the old ones up to 4.8 and the new ones from 4.9 on. Their values are the same: ratios are of
-1, and what is called bytes is bytes per second, also where a list of metrics calls it a counter.
+uses the old ones up to 4.8 and the new ones from 4.9 on. Values are ratios up to 1, or bytes per
+second, even where a list of metrics calls them a counter.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MADE_HERE = "# Made by roofline-exporter from its own readings, not by DCGM."
-"""The first line of a page of ours under DCGM's names: who reads DCGM must not read that."""
+"""The first line of our own page under DCGM's names, so that our DCGM source does not scrape it."""
 
 PREFIX = "DCGM_FI_PROF_"
 HIGHEST_RATIO = 1.25
-"""A mean over cycles may lie a little above 1; what lies far above it is no ratio."""
+"""The limit of a plausible ratio: a mean over cycles may be a little above 1."""
 HIGHEST_RATE = 1e14
-"""Bytes per second: fifty times NVLink 5. DCGM's blank for floating point, 2^47, lies above it, and
-so does that for 64 bits, near 9.22e18."""
+"""The limit of plausible bytes per second, fifty times NVLink 5. DCGM's blank values are above it:
+2^47 for floating point, and about 9.22e18 for 64 bits."""
 
 
 class ProfilingField(NamedTuple):
@@ -30,7 +30,7 @@ class ProfilingField(NamedTuple):
     current: str
     """Its name since, without PREFIX."""
     activity: str
-    """The field of `Activity` that it is, or one of several that are averaged to it."""
+    """The field of `Activity`; fields of one kind are averaged."""
 
     @property
     def is_rate(self) -> bool:
@@ -44,7 +44,7 @@ class ProfilingField(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names that a page may have it under."""
+        """The names of both generations."""
         return tuple(dict.fromkeys((PREFIX + self.legacy, PREFIX + self.current)))
 
 

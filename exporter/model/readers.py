@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interfaces between rooms: who hands readings and reports to the publisher."""
+"""The interfaces of the sources that the publisher reads."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class CounterState:
     up: bool
     """Whether it answers."""
     failures_total: int = 0
-    """Failed reads that are of no GPU in particular."""
+    """Failed reads of all GPUs together."""
     read_seconds: float | None = None
-    """How long the last read took that was of all of them."""
+    """Duration of the last read of all GPUs."""
 
 
 NO_COUNTER_STATES: Mapping[str, CounterState] = MappingProxyType({})
 
 
 class Readers(Protocol):
-    """Hands over the readings of every GPU: the driver's fleet, a simulation or a recording."""
+    """The readings of every GPU, by the driver, a simulation or a recording."""
 
     name: str
     """The source whose state the publisher shows for these readings: nvml, replay, simulate."""
 
     def round(self, wait_seconds: float) -> None:
-        """Ask for a round of readings and wait for it, at most so long."""
+        """Start a round of readings and wait up to `wait_seconds` for it."""
 
     def reports(self) -> Sequence[SlotReport]:
-        """Return what is known of every GPU."""
+        """Return the last report on every GPU."""
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID."""
 
     def devices(self) -> Mapping[str, int]:
-        """Return how many GPUs are counted, by who counts: pci, driver, nvml."""
+        """Return the number of GPUs by observer: pci, driver, nvml."""
 
     @property
     def problem(self) -> str | None:
@@ -57,11 +57,11 @@ class Readers(Protocol):
 
     @property
     def counter_states(self) -> Mapping[str, CounterState]:
-        """How the counter sources are doing that read all GPUs at once, those in use."""
+        """The states of the counter sources in use that read all GPUs at once."""
 
 
 class TrainingReports(Protocol):
-    """Hands over the reports of training jobs: those of a socket, or simulated ones."""
+    """The reports of training jobs, from a socket or simulated."""
 
     name: str
     """The source whose state the publisher shows for these reports."""
@@ -79,7 +79,7 @@ class TrainingReports(Protocol):
 
     @property
     def quota_hits_total(self) -> Mapping[str, int]:
-        """How many of them reached a limit, by the names of ``TRAINING_SENDERS``."""
+        """How many of them exceeded a limit, by the names of ``TRAINING_SENDERS``."""
 
     @property
     def up(self) -> bool:
@@ -87,32 +87,31 @@ class TrainingReports(Protocol):
 
 
 class WorkloadSource(Protocol):
-    """Hands over whose work is on the GPUs of the node: what a scheduler or a runtime knows."""
+    """The workloads on the node's GPUs, by a scheduler or a container runtime."""
 
     name: str
     """The source whose state the publisher shows for it: kubernetes, slurm, container."""
 
     def report(self) -> WorkloadReport | None:
-        """Return what was known last, the same object until it changes; None if nothing ever was.
+        """Return the last good report, the same object until it changes; None before the first.
 
-        The last good word stays while the source cannot be read.
+        It stays while the source cannot be read.
         """
 
     @property
     def state(self) -> SourceState | None:
-        """How it is doing, with the age of what `report` returns; None while it is not in use:
-        neither asked for nor there."""
+        """Its state, with the age of the last report; None while the source is not in use."""
 
 
 class CollectiveSource(Protocol):
-    """Hands over what the library of collectives says of a job on this node."""
+    """The state of a job on this node by its collectives library (NCCL)."""
 
     name: str
     """The source whose state the publisher shows for it."""
 
     def collectives(self) -> Collectives | None:
-        """Return what it says now; None while no job answers."""
+        """Return the last answer; None while no job answers."""
 
     @property
     def state(self) -> SourceState | None:
-        """How it is doing."""
+        """Its state."""

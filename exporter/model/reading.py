@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of GPUs: frozen data in base units; properties only regroup it.
+"""The readings of GPUs: frozen data in base units.
 
 Ratios are 0 to 1 (a driver's value above 1 is passed on as it is: cutting belongs to the
 integrals), times are seconds, sizes are bytes, clocks are hertz. ``None`` is "not known".
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from exporter.model.workload import Membership
 
 SUSPENDED = "suspended: it sleeps and is not woken"
-"""The problem of a healthy GPU that is left asleep."""
+"""The problem of a healthy GPU in runtime suspend, which is not woken up."""
 
 THROTTLE_REASONS = (
     "sw_power_cap",
@@ -25,14 +25,14 @@ THROTTLE_REASONS = (
     "board_limit",
     "reliability",
 )
-"""Why a clock is held down, as ``gpu_throttle_seconds_total`` names it."""
+"""The throttle reasons, as ``gpu_throttle_seconds_total`` names them."""
 
 LONGEST_AGE_SECONDS = 5.0
-"""An activity that is older than this when it is read is not of the interval that ends then."""
+"""An activity that is older than this when it is read belongs to an earlier interval."""
 
 PROCESS_KINDS = ("compute", "graphics", "mps")
 WORK_CLASSES = ("training", "serving", "notebook", "display", "system", "other")
-"""What kinds of work a process may do: the class in which it is published."""
+"""The classes of work of a process."""
 COMMAND_LENGTH = 15
 """The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
 
@@ -46,10 +46,10 @@ RECOVERY_ACTIONS = (
     "bus reset",
     "system reboot",
 )
-"""What the driver may ask for to make a GPU well again, as nvml.h numbers it."""
+"""The driver's recovery actions, in the order of nvml.h."""
 
 FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
-"""How far the registration with the NVSwitch fabric is, as nvml.h numbers it."""
+"""The states of the registration with the NVSwitch fabric, in the order of nvml.h."""
 
 
 _OF_INSTANCE = "_instance_"
@@ -100,7 +100,7 @@ def capability_text(capability: tuple[int, int] | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What does not change while a GPU stays as it is: identity, limits, modes, MIG layout."""
+    """The static properties of a GPU: identity, limits, modes, MIG layout."""
 
     index: int
     uuid: str
@@ -158,11 +158,10 @@ class Utilization:
     """Share of time in which device memory was read or written, as the driver reports it."""
     memory_upper_ratio: float | None = None
     settled_ratio: float | None = None
-    """The part of the upper bound that the next reading does not change, over the interval. It may
-    exceed 1: its first sample began before the interval."""
+    """The part of the upper bound that the next reading does not change. It may exceed 1, because
+    the first sample began before the interval."""
     open_ratio: float | None = None
-    """The rest: the time since the last sample, over the interval, and more than 1 where that is
-    longer. The next reading covers it."""
+    """The time since the last sample, as a ratio of the interval; the next reading covers it."""
     memory_settled_ratio: float | None = None
     memory_open_ratio: float | None = None
     lower_ratio: float = 0.0
@@ -194,12 +193,11 @@ class Process:
     work_class: str | None = None
     """One of ``WORK_CLASSES``."""
     membership: Membership | None = None
-    """What its control group says of whose it is; None where that cannot be read."""
+    """The workload that its control group names; None if that cannot be read."""
     sm_utilization_ratio: float | None = None
-    """Its share of the GPU's SM time as the driver samples it, where that is asked for."""
+    """Its share of the GPU's SM time, as the driver samples it, if enabled."""
     transformer_engine: bool | None = None
-    """Whether it has loaded Transformer Engine; None where that is not known, or says nothing
-    because the GPU has no FP8."""
+    """Whether it has loaded Transformer Engine; None if not known, and on a GPU without FP8."""
 
 
 def process_counts(processes: Iterable[Process]) -> dict[str, int]:
@@ -248,15 +246,15 @@ class Activity:
     c2c_transmit_bytes: float | None = None
     c2c_receive_bytes: float | None = None
     age_seconds: float | None = None
-    """How old it was when it was read, where its source hands over what it has."""
+    """Its age when it was read, for sources that cache."""
     unseen_seconds: float | None = None
-    """Time of the interval that it is not the mean of, where its source may have missed a part."""
+    """Seconds of the interval that it may not cover."""
     lag_seconds: float | None = None
-    """How long before it was read the time ended that it is of, where that is known."""
+    """Seconds from the end of its interval to the reading, where known."""
 
     @property
     def integrable(self) -> bool:
-        """Whether it may be integrated: one that is too old, or misses time, is only shown."""
+        """Whether it may be integrated: not if it is too old, or does not cover its interval."""
         is_old = self.age_seconds is not None and self.age_seconds > LONGEST_AGE_SECONDS
         return not (self.unseen_seconds or is_old)
 
@@ -276,18 +274,18 @@ class Activity:
 
     @property
     def tensor_op_ratios(self) -> dict[str, float]:
-        """The activity of the tensor pipe by operation, where the source splits it."""
+        """The activity of the tensor pipe by operation, where the source reports it."""
         return _without_none(hmma=self.hmma, imma=self.imma, dmma=self.dmma, dfma=self.dfma)
 
 
 ACTIVITY_BYTES = frozenset(each.name for each in fields(Activity) if each.name.endswith("_bytes"))
-"""The fields of `Activity` that add up."""
+"""The fields of `Activity` that are amounts."""
 ACTIVITY_RATIOS = (
     frozenset(each.name for each in fields(Activity))
     - ACTIVITY_BYTES
     - {"source", "seconds", "elapsed_cycles", "age_seconds", "unseen_seconds", "lag_seconds"}
 )
-"""Those that are means."""
+"""The fields of `Activity` that are means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +309,10 @@ class Vitals:
     mean_sm_clock_hertz: float | None = None
     """SM clock averaged over all of the time since the last read, where the driver samples it."""
     throttle_reasons: frozenset[str] | None = None
-    """The reasons that hold now, by the names of ``gpu_throttle_seconds_total``."""
+    """The present throttle reasons, by the names of ``gpu_throttle_seconds_total``."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The driver's totals, only for the reasons that it counts; also ``thermal``, whatever heat it
-    was, and ``low_utilization``, which is no throttling."""
+    """The driver's totals for the reasons that it counts; also ``thermal``, the sum of both thermal
+    reasons, and ``low_utilization``, which is not throttling."""
     pcie_transmit_bytes: float | None = None
     """Since the last read, where the driver's counter cannot have wrapped unseen."""
     pcie_receive_bytes: float | None = None
@@ -329,7 +327,7 @@ class Vitals:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The board's slow readings: what changes rarely or is expensive to read."""
+    """The board's slow readings, which change rarely or are expensive to read."""
 
     power_limit_watts: float | None = None
     temperature_margin_celsius: float | None = None
@@ -388,7 +386,7 @@ class XidRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShareReading:
-    """What is read for the whole GPU or, while MIG is on, for each of its GPU instances."""
+    """The readings of a whole GPU or, while MIG is on, of one GPU instance."""
 
     gpu_instance: int | None = None
     memory: Memory | None = None
@@ -400,7 +398,7 @@ class ShareReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything that one round of a GPU's sources gave."""
+    """The readings of one GPU in one round."""
 
     device: Device
     timestamp_seconds: float
@@ -415,18 +413,18 @@ class Reading:
     """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ...; that
     of one GPU instance has its number in the name (`share_group`)."""
     cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By cadence (slow, static): how long before the fast readings its own were taken."""
+    """By cadence (slow, static): the age of its readings, in seconds."""
     read_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By source: how long its part of this round took."""
+    """By source: the duration of its reads in this round."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """What is known of one GPU after a round."""
+    """The report on one GPU after a round."""
 
     index: int
-    """Where it is reported: no other GPU has this one, and it stays while the GPU's own index, in
-    `device`, may change. They are the same unless the driver numbered its GPUs anew."""
+    """The slot of the GPU, which is unique and stable; the GPU's own index, in `device`, changes if
+    the driver renumbers its GPUs."""
     device: Device | None
     reading: Reading | None
     problem: str | None

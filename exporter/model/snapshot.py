@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What everything after the publisher reads: one frozen picture of the node per tick.
+"""The snapshot: one frozen state of the node per tick.
 
 Ratios are 0 to 1 (not clamped where a ceiling can be exceeded), rates are per second, clocks are
 hertz. ``None`` is "not known" and is never published.
@@ -30,7 +30,7 @@ from exporter.model.workload import NO_WORK, ShareWork, Workload
 
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
 RECENT_SECONDS = 10.0
-"""What a share does *now* is judged over this time: work and waiting take turns."""
+"""The window for what a share does now; work and waiting alternate within it."""
 LIMITERS = (
     "idle",
     "input",
@@ -70,7 +70,7 @@ PEAK_CLOCKS: dict[str, tuple[str, ...]] = {
     "int": ("vector",),
     "dram": ("memory",),
 }
-"""By unit: which of `Ceilings.peak_clock_hertz` its datasheet peak holds at, the first known."""
+"""By unit: the key in `Ceilings.peak_clock_hertz` for its datasheet peak, the first known."""
 
 CLOCK_UNITS: dict[str, str] = {
     precision: "tensor" if "_tensor" in precision else "fma" for precision in PRECISIONS
@@ -128,7 +128,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How close a share is to a limit of the units that can be read."""
+    """How close a share is to the limit of its busiest unit."""
 
     source: str
     """Name of the counter source (gpm, dcgm, cupti), or estimate."""
@@ -171,8 +171,8 @@ class Roofline:
     intensity_bounds_flops_per_byte: Bounds | None = None
     """Where the intensity is not measured and both ends are known."""
     stated_flops_per_second: float | None = None
-    """What the training jobs on it say that they compute, where that is believed; it is also the
-    lower end of `flops_bounds_per_second` where nothing is counted."""
+    """What the training jobs on it report, limited to what the GPU can do; without counters also
+    the lower end of `flops_bounds_per_second`."""
 
     @property
     def total_flops_per_second(self) -> float | None:
@@ -186,9 +186,9 @@ class ShareTotals:
 
     busy_seconds: float | None = None
     observed_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By reading: utilization, and activity while all units are read that are published."""
+    """By reading: utilization, and activity while all published units are read."""
     ran_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By the name of another field here that has no such time: how long its intervals were."""
+    """By the name of another field: its observed time, if that is not in `observed_seconds`."""
     engine_active_seconds: float | None = None
     sm_active_seconds: float | None = None
     dram_active_seconds: float | None = None
@@ -214,14 +214,12 @@ class ShareTotals:
     idle_energy_joules: float | None = None
     held_idle_energy_joules: float | None = None
     allocated_unopened_seconds: float | None = None
-    """In which a scheduler had given it away, and no process held it."""
+    """Time in which a scheduler had allocated it and no process held it."""
     unopened_for_seconds: float | None = None
-    """How long that was seen without a break; 0 where it was not so in the last interval, None
-    where that is not known."""
+    """For how long that has been so without a break; 0 if it is not, None if not known."""
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
-    """How long it was seen to be idle without a break; 0 where the last interval was not idle,
-    None where that is not known."""
+    """For how long it has been idle without a break; 0 if it is not, None if not known."""
     data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
     """By method of inference."""
     data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -235,7 +233,7 @@ class Recent:
     """
 
     seconds: float
-    """How long it was observed: by its counters where it has them, else by its utilization."""
+    """How long it was observed by counters, else by its utilization."""
     busy_ratio: float | None = None
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
@@ -250,9 +248,9 @@ class Recent:
     time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
     """By time part, where it is only bounded."""
     limited_ratio: Mapping[str, float] = field(default_factory=dict)
-    """By limiter: the share of time in which it was the one."""
+    """By limiter: its share of time."""
     limiter: str | None = None
-    """The one that was it for longest; of those that take turns, always the same."""
+    """The limiter of most of the time, with hysteresis."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis."""
     flops_per_second: Mapping[str, float] = field(default_factory=dict)
@@ -264,7 +262,7 @@ class Recent:
     intensity_bounds_flops_per_byte: Bounds | None = None
     stated_flops_per_second: float | None = None
     idle_ratio: float | None = None
-    """The share of time that lay in idle intervals."""
+    """Share of time in idle intervals."""
     held_idle_ratio: float | None = None
 
     @property
@@ -282,7 +280,7 @@ class Holder:
     work_class: str = "other"
     """One of ``reading.WORK_CLASSES``."""
     workload: Workload | None = None
-    """Whose work it is: that of its process or, where that is not known, the only one there is."""
+    """The workload of its process or, if not known, the only one on the share."""
     pid: int | None = field(default=None, compare=False)
 
 
@@ -300,20 +298,19 @@ class Share:
     holder: Holder | None = None
     """Exactly one while the share is held."""
     work: ShareWork = NO_WORK
-    """Whose work is on it, and whether a scheduler has given it away."""
+    """The workloads on it, and whether a scheduler has allocated it."""
     activity: Activity | None = None
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
     time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    """By time part, where `time_parts` is not known and bounds follow."""
+    """By time part, where `time_parts` is not known but bounded."""
     roofline: Roofline | None = None
     limiter: str | None = None
     """What limited the last interval."""
     recent: Recent | None = None
-    """What is judged and shown of it as its state; None until two readings were taken."""
+    """Means of the last 10 s, which its state follows from; None before the second reading."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
-    """By method of inference (client): bounds of the share of time in which this share sat idle
-    while its job waited for data, where that is not measured."""
+    """By method of inference (client): bounds of the data stall, where that is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +355,7 @@ class Rank:
     """One rank of a training job on one device, over all processes that reported under it."""
 
     job: str
-    """A name that no other job has."""
+    """A name that is unique on the node."""
     rank: int
     gpu_uuid: str | None
     """Of the physical GPU; None for a rank that uses none."""
@@ -368,7 +365,7 @@ class Rank:
     processes: int
     """How many are alive."""
     run_seconds: float
-    """Wall time of the training loops of the present run, which a restart begins anew."""
+    """Wall time of the training loops of the present run; a restart resets it."""
     last_report_timestamp_seconds: float
     world_size: int | None = None
     framework: str | None = None
@@ -377,23 +374,22 @@ class Rank:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     data_wait_ratio: float | None = None
-    """Share of the last `RECENT_SECONDS` in which the host waited for data, a wait that goes on
-    included."""
+    """Share of the last `RECENT_SECONDS` in which the host waited for data, up to now."""
     data_stall_ratio: float | None = None
-    """The part of it in which the GPU's stream had nothing to do; None where not measured."""
+    """The part of it in which the GPU's stream was empty; None where not measured."""
     owner: str | None = None
-    """Whose job it is; None where that is not known, or where owners are not shown."""
+    """The user; None if not known, and with --no-process.owner."""
     verified: bool | None = None
-    """Whether the driver lists a process of it on the device; None for a rank without a device. The
-    device's own numbers take nothing from a rank that is not verified."""
+    """Whether the driver lists a process of it on the device; None for a rank without a device. An
+    unverified rank does not change the device's numbers."""
     degraded: tuple[str, ...] = ()
-    """What of it is not measured or not believed, by the names of ``TRAINING_DEGRADATIONS``."""
+    """What is not measured or not verified, by the names of ``TRAINING_DEGRADATIONS``."""
     phase: str | None = None
-    """The phase that it is in now, by its last word; None where it is in none, or said nothing."""
+    """The phase in its last report; None if it named none."""
 
     @property
     def waiting_for_data(self) -> bool:
-        """Whether its last word is that it waits for data."""
+        """Whether its last report says that it waits for data."""
         return self.phase == "data"
 
 
@@ -411,13 +407,13 @@ class TrainingState:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """How one source is doing."""
+    """The state of one source."""
 
     up: bool
     read_seconds: float | None = None
     failures_total: int = 0
     age_seconds: float | None = None
-    """Of what it gave last, where that stays while it cannot be read."""
+    """Age of its last answer, for sources whose answer stays in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +432,6 @@ class Snapshot:
     training: TrainingState | None = None
     """None while no training reports are taken."""
     collectives: Collectives | None = None
-    """What NCCL says of the job on this node; None where it is not asked or no job answers."""
+    """What NCCL reports about the job on this node; None if disabled or no job answers."""
     pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By NAMESPACE/POD: the labels that are published of pods."""
+    """By NAMESPACE/POD: the published labels of pods."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What training jobs report, and NCCL of them: frozen data in base units, and names of reports."""
+"""Reports of training jobs and of NCCL: frozen data in base units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINING_PHASES = (
     "logging",
     "other",
 )
-"""What a training job spends its time on, as ``gpu_training_phase_seconds_total`` names it."""
+"""The phases of a training loop, as ``gpu_training_phase_seconds_total`` names them."""
 
 UNVERIFIED = "unverified"
 OTHER_DEGRADATION = "other"
@@ -36,9 +36,9 @@ TRAINING_DEGRADATIONS: Mapping[str, str] = {
     UNVERIFIED: "the driver does not list it on this GPU, whose own numbers leave it out",
     OTHER_DEGRADATION: "a reason that this exporter does not know",
 }
-"""What of a training process is not measured or not believed, as
-``roofline_exporter_training_degraded`` names it, and what that means. The last two come from the
-daemon itself."""
+"""What is not measured or not verified of a training process, as
+``roofline_exporter_training_degraded`` names it, and what that means. The daemon finds the last
+two."""
 
 TRAINING_REJECTIONS: Mapping[str, str] = {
     "too_large": "longer than 8192 bytes",
@@ -56,19 +56,19 @@ TRAINING_REJECTIONS: Mapping[str, str] = {
 """Why a report is refused, as ``roofline_exporter_training_rejected_total`` names it, and what that
 means."""
 TRAINING_QUOTAS = frozenset({"rate", "jobs", "ranks"})
-"""The reasons that are limits of one user, or of all users together."""
+"""The reasons that are limits per user or of all users together."""
 TRAINING_SENDERS: Mapping[str, str] = {
     "root": "uid 0",
     "system": "uids 1 to 999, of services",
     "user": "uids from 1000 on, of people",
     "unknown": "a uid that this daemon cannot see, as of another user namespace",
 }
-"""Who sent a report that reached such a limit, as
-``roofline_exporter_training_quota_hits_total`` names it. Never the uid itself: it is a person's."""
+"""The sender of a report over such a limit, as ``roofline_exporter_training_quota_hits_total``
+names it; never the uid, which identifies a person."""
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
 FLOPS_EXCEED_PEAK = "flops_exceed_peak"
-"""Under this reason the same metric counts the minutes in which a rank reported more exposed stall
-than its GPU was idle: the report is taken, and what is too much of the stall is not believed."""
+"""The reason for minutes in which a rank reported more data stall than its GPU was idle: the report
+is accepted, the excess is cut."""
 
 NO_DEVICE = ""
 """The device of a training process that is known to use no GPU."""
@@ -76,7 +76,7 @@ NO_DEVICE = ""
 
 @dataclass(frozen=True, slots=True)
 class TrainingTotals:
-    """What one training process, or one rank over its processes, did since it began."""
+    """The totals of one training process, or of one rank over its processes."""
 
     steps: float = 0.0
     """Optimizer steps where seen, else batches."""
@@ -87,14 +87,13 @@ class TrainingTotals:
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     """Host time by phase; phases exclude each other. A phase that is missing is not measured."""
     phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The part of it in which the loop's stream had nothing to do, by measured phase; empty where
-    nothing was measured."""
+    """The part of it in which the loop's stream was empty, by measured phase."""
     model_flops: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """The data loader of a training process, as it was set up and as it is now."""
+    """Settings and state of a process's data loader."""
 
     workers: int | None = None
     prefetch_factor: int | None = None
@@ -105,12 +104,12 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """The last report of one training process. Only its sender is certain: the rest is a claim."""
+    """The last report of one training process; only the sender's pid and uid are trusted."""
 
     report_id: str
     """32 hexadecimal digits, drawn by the process."""
     job: str
-    """As the process calls it; another user's may have the same name."""
+    """The name that the process reports; not unique."""
     rank: int
     received_monotonic_seconds: float
     received_timestamp_seconds: float
@@ -119,7 +118,7 @@ class TrainingReport:
     """UUID of a GPU or of a MIG device as the process sees it, ``NO_DEVICE``, or None: not known
     yet."""
     uid: int | None = None
-    """Number of the user whose process it is, from the kernel; None where there is no such user."""
+    """The sender's uid by the kernel; None if there is no such user."""
     owner: str | None = None
     """The name of that user, or the number of one without a name."""
     host_pids: tuple[int, ...] = ()
@@ -127,7 +126,7 @@ class TrainingReport:
     namespace, nearest first, as they are numbered in the namespace of this daemon. Empty where the
     process cannot be seen."""
     verified: bool = False
-    """True where it is known without the driver's list of processes that it is on its device."""
+    """Whether it is certainly on its device, without the driver's list of processes."""
     world_size: int | None = None
     framework: str | None = None
     precision: str | None = None
@@ -138,27 +137,27 @@ class TrainingReport:
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()
-    """What of it is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
+    """What is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
     flops_launched: bool = False
-    """Whether its FLOPs are those that it has launched, which its GPU may not have done yet."""
+    """Whether its FLOPs are launched, and maybe not finished yet."""
     phase: str | None = None
-    """The phase that it was in when it reported, one of ``TRAINING_PHASES``: it is still in it, for
-    it reports again as it leaves. None where it was in none, or never says."""
+    """The phase that it is in, one of ``TRAINING_PHASES``: it reports again when it leaves. None if
+    it named none."""
     announces: bool = False
-    """True once it has named such a phase: then it does so before every long one."""
+    """Whether it has ever named a phase: then it does so before every long one."""
     announced_wait_seconds: float = 0.0
-    """How long the waits for data took that it announced and that are over."""
+    """Total duration of its finished announced waits for data."""
     errors: int = 0
-    """Failures inside the client, which it swallowed."""
+    """Exceptions inside the client, which it suppressed."""
     alive: bool = True
-    """False once the process reported that it ends, or was found to be gone."""
+    """False once the process has reported its end or is gone."""
     silent: bool = False
-    """True for a living process that has not reported for so long that it is not shown."""
+    """Whether it is alive but hidden, because it has not reported for long."""
 
 
 RAS_STATES = ("responding", "missing", "unresponsive", "dead")
-"""From well to worst, as NCCL's RAS tells the ranks of a communicator apart: it reports itself; it
-does not though its process answers; its process does not answer either; it has been given up."""
+"""The states of a rank in NCCL's RAS, from best to worst: it reports; it does not but its process
+answers; its process does not answer either; it is considered dead."""
 
 
 @dataclass(frozen=True, slots=True)

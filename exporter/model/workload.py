@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on a GPU, as schedulers and container runtimes call it: frozen data, no logic."""
+"""The workloads on a GPU, as schedulers and container runtimes name them: frozen data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Workload:
     namespace: str = ""
     pod: str = ""
     container: str = ""
-    """Its name; of a container that has none, or whose name is not known, empty."""
+    """Its name, or empty."""
     job: str = ""
     """Slurm's job id."""
     user: str = ""
@@ -48,7 +48,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class DeviceName:
-    """A GPU or MIG instance as a scheduler names it, by the first of these that it has."""
+    """A GPU or MIG instance as a scheduler names it; the first known field counts."""
 
     mig_uuid: str | None = None
     uuid: str | None = None
@@ -60,51 +60,50 @@ class DeviceName:
     gpu_instance: int | None = None
     """With one of the last three: this MIG instance of that GPU."""
     profile: str | None = None
-    """Instead of it: an instance of this profile, written without dots and in small letters (any
-    where it is empty), of which the GPU may have several."""
+    """Or an instance with this profile (lower case, without dots; empty for any), of which the GPU
+    may have several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One device that a scheduler gave away, and to whom."""
+    """A device and the workload that a scheduler allocated it to."""
 
     device: DeviceName
     workload: Workload
     replica: str = ""
-    """Which replica of a device that several may have."""
+    """The replica of a shared device."""
     claim: str = ""
-    """NAMESPACE/NAME of the resource claim that it came by."""
+    """NAMESPACE/NAME of its resource claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReport:
-    """What one source of workloads knows of the whole node."""
+    """The report of one workload source on the whole node."""
 
     allocations: tuple[Allocation, ...] = ()
     allocates: bool = False
-    """Whether these are all: what is not among them is given to nobody."""
+    """Whether the list is complete, so that all other devices are free."""
     named: Mapping[str, Workload] = field(default_factory=dict)
-    """By what a `Membership` has: the UID of a pod, the id of a container, or the number or SLUID
-    of a Slurm job. What is known of it beyond that."""
+    """By a value of `Membership` (UID of a pod, id of a container, number or SLUID of a Slurm job):
+    the workload with its names."""
     pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By NAMESPACE/POD: the labels of the pod that are published."""
     in_doubt: tuple[DeviceName, ...] = ()
-    """Devices of which it is not known whether they are given to somebody else, or at all."""
+    """Devices whose allocation is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareWork:
-    """Whose work is on one share of a GPU."""
+    """The workloads on one share of a GPU."""
 
     workloads: tuple[Workload, ...] = ()
-    """Those that it is given to, and those that have a process on it; each once, in the order of
-    their names."""
+    """The workloads that it is allocated to or that have a process on it, by name."""
     allocated: bool | None = None
-    """By the word of the schedulers; None where none of them says."""
+    """Whether a scheduler has allocated it; None without a scheduler."""
     of_process: Mapping[int, Workload] = field(default_factory=dict)
     """By pid: the workload of each process of the share that belongs to one."""
     left_out: int = 0
-    """How many workloads more there are: a share has a bounded number."""
+    """How many workloads are left out: a share has a bounded number."""
 
 
 NO_WORK = ShareWork()

@@ -2,7 +2,7 @@
 """What the driver's error numbers (Xids) mean, which of them raise alerts, and what to do.
 
 Sources: nverror.h and ras_events.c of NVIDIA/open-gpu-kernel-modules and NVIDIA's "Xid Errors"
-catalog, which ends at 172. Codes of which neither says what they mean are not in the table.
+catalog, which ends at 172. Codes that neither explains are not in the table.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Xid:
     advice: str
     tier: Tier | None = None
     from_start: bool = True
-    """Whether the counter of a code with a tier exists at 0 before its first event; the series of
-    a GPU are limited, so that rare ones appear with their first event."""
+    """Whether the counter of a code with a tier exists at 0 before its first event. Rare codes
+    appear with their first event, to limit the series of a GPU."""
 
 
 # Code, tier (with * one whose counter appears with its first event) and meaning; below, the advice.
@@ -148,7 +148,7 @@ ALERTING: tuple[int, ...] = tuple(code for code, xid in XIDS.items() if xid.tier
 """The codes that alerts are made of."""
 
 COUNTED_FROM_START: tuple[int, ...] = tuple(code for code in ALERTING if XIDS[code].from_start)
-"""Those of them whose counters exist at 0 before their first event."""
+"""Codes whose counters exist at 0 before their first event."""
 
 
 def describe(code: int) -> str:

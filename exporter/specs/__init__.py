@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which roofline ceilings a GPU has, or one MIG instance of it: from a file, else derived.
+"""The roofline ceilings of a GPU or MIG instance, from the spec file, else derived.
 
 May import model.
 """

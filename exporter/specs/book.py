@@ -21,8 +21,8 @@ from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
 MEMORY_CLOCK_TOLERANCE = 0.05
-"""How far the memory's clock may be from a row's: makers set boards of one name up to 3 % higher.
-Boards of one name with other memory differ by a twentieth (GDDR6 and GDDR6X) or far more."""
+"""Tolerance of the memory clock of a row: vendors overclock by up to 3 %; boards of one name with
+other memory (GDDR6, GDDR6X) differ by at least a twentieth."""
 
 BUS_WIDTH_TOLERANCE = 0.1
 """Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
@@ -30,12 +30,12 @@ drivers and 8192 by older ones); boards that differ in hardware differ by a sixt
 
 
 class SpecBook:
-    """All GPU models by key. A name or a PCI id may belong to several, told apart by the rest."""
+    """All GPU models by key; several may share a name or a PCI id."""
 
     def __init__(self, models: Mapping[str, GpuModel], sources: Mapping[str, str]) -> None:
         self.models = models
         self.sources = sources
-        """The texts that the codes under ``GpuModel.sources`` stand for."""
+        """By code in ``GpuModel.sources``: its text."""
         self._by_name: dict[str, list[GpuModel]] = {}
         for model in models.values():
             for name in dict.fromkeys(map(bare_name, model.names)):

@@ -29,7 +29,7 @@ class Sighting:
     gpu_class: GpuClass
     max_mhz: float
     clock_mhz: Mapping[Unit, float]
-    """At which the peaks of the datasheet hold: the boost clock, or what the peak implies."""
+    """The clock of the datasheet's peaks: the boost clock, or the one that the peak implies."""
     name: str
 
 
@@ -87,7 +87,7 @@ SIGHTINGS = tuple(map(sighting, _SIGHTINGS.strip().splitlines()))
 
 _FIRST_WORKSTATION_ON_THE_CURVE = (7, 5)
 _GB10 = (12, 1)
-"""Its name looks like a data-centre board's, and its chip is one for desktops."""
+"""A data-centre board by name with a desktop chip."""
 
 
 def on_the_curve(capability: tuple[int, int], gpu_class: GpuClass) -> bool:

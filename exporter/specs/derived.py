@@ -22,7 +22,7 @@ from exporter.specs.gpu_model import DERIVED, assumed_precision
 
 @dataclass(frozen=True, slots=True)
 class RateRule:
-    """Dense operations per clock and SM of one architecture; FMA = 2 operations."""
+    """Dense operations per clock and SM of one architecture (FMA = 2 operations)."""
 
     cores_per_sm: int
     flops_per_clock: Mapping[str, int]
@@ -69,7 +69,7 @@ RULES = dict(_parse_rule(line) for line in _RATES.strip().splitlines())
 
 
 def _geforce(rule: RateRule) -> RateRule:
-    """Halve what accumulates in FP32, and keep the full rate as that of FP16 accumulation."""
+    """Return the rule with half the rates for FP32 accumulation, and the full ones for FP16."""
     full = rule.flops_per_clock
     halved = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor")
     rates = {name: rate // 2 if name in halved else rate for name, rate in full.items()}
@@ -91,7 +91,7 @@ LOWEST_TENSOR_CLOCK_RATIO = 0.8
 """Of the highest clock: the lowest that a datasheet states its tensor peaks for (H100 NVL: 0.87).
 Peaks that imply a lower one are those of a GPU model that was cut, and hold at its vector clock."""
 HIGHEST_TENSOR_CLOCK_RATIO = 1.02
-"""The same: above it the published peaks are not those of this architecture."""
+"""Above this ratio the published peaks are not those of this architecture."""
 FLOAT_TENSOR = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_tensor")
 
 _SMALL_TURING_NAME = re.compile(r"\b(?:GTX 16\d0|MX\d{3}|T\d{3,4})\b")
@@ -183,7 +183,7 @@ def implied_tensor_clock(
 
 
 def bus_width(device: Device) -> int | None:
-    """Return the bus width in bits where NVML's figure is a possible one."""
+    """Return the bus width in bits if NVML's figure is plausible."""
     return None if positive(device.memory_bus_width_bits) is None else device.memory_bus_width_bits
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The product class of a GPU, from its name.
 
-The class decides what no reading of NVML shows: how far the boost clock of a datasheet is below the
-driver's maximum.
+The boost clock of the datasheet depends on it, which NVML does not report.
 """
 
 from __future__ import annotations

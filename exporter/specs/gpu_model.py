@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one GPU model, in base units."""
+"""The specifications of one GPU model, in base units."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DERIVED = "derived"
-"""The key of ceilings that come from NVML; no GPU model may have it."""
+"""The key of derived ceilings, which no GPU model may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """One row of the spec file. What is None or missing is not known, or not in the hardware."""
+    """One row of the spec file; None is not known, or not in the hardware."""
 
     key: str
     product: str
-    """What the vendor calls it."""
+    """The vendor's name."""
     names: tuple[str, ...]
-    """As NVML reports them."""
+    """Names that NVML reports."""
     pci_ids: tuple[int, ...]
     """Device ids under vendor 10DE."""
     architecture: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the bundled spec file and, over it, one that the user gives."""
+"""Reads the bundled spec file, and the user's file, which overrides it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from exporter.yaml_lines import Document, KeyPath, load
 BUNDLED = Path(__file__).with_name("gpus.yaml")
 
 SAME_MEMORY_CLOCK = 0.01
-"""Memory clocks of two rows nearer to each other than this are one clock, rounded in two ways."""
+"""Memory clocks of two rows that differ by less are the same clock, rounded differently."""
 
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
@@ -61,10 +61,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
 
 @cache
 def _bundled() -> SpecBook:
-    """Return the bundled file's content, read once.
-
-    The lines of its 12 000 values are remembered only for someone who made a mistake in it.
-    """
+    """Return the content of the bundled file; line numbers are loaded only for errors."""
     try:
         return _read(BUNDLED, lines=False)
     except ConfigError:
@@ -105,7 +102,7 @@ def _read(path: Path, *, lines: bool = True) -> SpecBook:
 
 
 class _Problems:
-    """What is wrong with one document, by line."""
+    """The problems of one document, by line."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -116,7 +113,7 @@ class _Problems:
         self._found.append((self._document.line(path), str(self._document.error(path, problem))))
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """Return the mapping under a top-level key; if it is none, add a problem and return {}."""
+        """Return the mapping under a top-level key; else add a problem and return {}."""
         value = self._document.value.get(key, {})
         if isinstance(value, dict):
             return value
@@ -125,7 +122,7 @@ class _Problems:
 
     def raise_any(self) -> None:
         if self._found:
-            # Stable: what stands in one line stays in the order in which it was found.
+            # A stable sort keeps the order within a line.
             raise ConfigErrors([text for _, text in sorted(self._found, key=lambda each: each[0])])
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 UNSTATED = frozenset({"none", "unknown", "auto", ""})
-"""Names by which a job says that it says nothing."""
+"""Names that mean that no precision is stated."""
 
 _NAMES: Mapping[str, str] = {
     "fp64_tensor": "fp64 float64 double f64 64",
@@ -35,7 +35,7 @@ _NAMES: Mapping[str, str] = {
 TENSOR_PRECISIONS: Mapping[str, str] = {
     name: precision for precision, names in _NAMES.items() for name in names.split()
 }
-"""By the name of a precision, in lower case, without what frameworks add to it."""
+"""By normalised name of a precision: its tensor peak."""
 
 _LIBRARY = re.compile(r"^(?:torch|jax_numpy|jnp|jax|numpy|np|tf|dtype|te|format)_(?=\w)")
 _MIXED_FIRST = re.compile(r"^(?:amp|mixed|autocast|pure|full)_(?=\w)")
@@ -45,7 +45,7 @@ _MIXED_LAST = re.compile(
 
 
 def tensor_precision(reported: str) -> str | None:
-    """Return the peak that work in a precision of this name is held to; None where not known.
+    """Return the tensor peak of a precision by the name that a job reports; None if not known.
 
     The names are those of PyTorch (``torch.bfloat16``), Lightning (``bf16-mixed``, ``16-true``),
     Accelerate, Composer (``amp_bf16``), Keras, JAX and Transformer Engine (``MXFP8BlockScaling``).
@@ -60,9 +60,9 @@ def tensor_precision(reported: str) -> str | None:
 
 
 def reported_precision(peak_flops_per_second: Mapping[str, float], reported: str) -> str | None:
-    """Return the peak that a job's tensor work is held to, by the precision that it reports.
+    """Return the peak for the tensor work of a job by its reported precision.
 
-    None where the name is not known, and where these peaks lack it: then the work is bounded only.
+    None if the name is not known or the GPU lacks the precision: FLOPs are only bounded then.
     """
     precision = tensor_precision(reported)
     return precision if precision in peak_flops_per_second else None

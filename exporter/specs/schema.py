@@ -61,7 +61,7 @@ _COUNT = "a positive whole number"
 _PRECISION = f"one of {', '.join(PRECISIONS)}"
 _PCI_ID = "a quoted PCI device id of four hexadecimal digits such as '20B0'"
 
-# What each field takes; text where a field is not listed.
+# What each field expects; text if a field is not listed.
 _EXPECTED = {
     "names": "a list of names as NVML reports them",
     "pci_ids": "a list of quoted PCI device ids such as ['20B0']",
@@ -105,7 +105,7 @@ def parse_gpu_model(
 ) -> GpuModel | None:
     """Check one entry of ``products`` and convert it to base units.
 
-    Everything that is wrong goes to `refuse`, by its path inside the entry; then return None.
+    Report every problem to `refuse`, by its path inside the entry, and return None then.
     """
     if not isinstance(entry, dict):
         refuse((), f"expected a mapping that describes a GPU model, got {shown(entry)}")
@@ -154,7 +154,7 @@ def parse_gpu_model(
 
 
 def _base_units(value: float, scale: float) -> float:
-    """Scale to base units without the last bit's noise: 494.7e12, not 494700000000000.06."""
+    """Scale to base units without rounding errors: 494.7e12, not 494700000000000.06."""
     return float(round(value * scale))
 
 
@@ -179,7 +179,7 @@ def _unfounded(row: GpuModelEntry) -> dict[KeyPath, str]:
 
 
 def _problems(error: ValidationError) -> dict[KeyPath, str]:
-    """Turn the errors of pydantic into ours, the first of each key."""
+    """Convert errors of pydantic, the first of each key."""
     problems: dict[KeyPath, str] = {}
     for each in error.errors(include_url=False):
         path, problem = _problem(each["loc"], each["type"], each["input"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One metric of dcgm-exporter: its names and units in both generations, and where to read it."""
+"""One metric of dcgm-exporter: names and units in both generations, and how to read it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Names = Literal["legacy", "current"]
 NAMES: tuple[str, ...] = get_args(Names)
 Kind = Literal["counter", "gauge"]
 Listed = Literal["default", "commented", "other"]
-"""Whether dcgm-exporter's own list has it, has it commented out, or whether DCGM only can."""
+"""In dcgm-exporter's default list, commented out there, or only in DCGM."""
 
 PREFIX = "DCGM_FI_DEV_"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenUnit:
-    """A unit of dcgm-exporter, and how to write a value in base units in it."""
+    """A unit of dcgm-exporter, and how to format a value in base units in it."""
 
     name: str
     write: Callable[[float], str]
@@ -38,7 +38,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True)
 class LabelledValue:
-    """A value with labels of its own, and their place among those of its GPU."""
+    """A value with labels of its own."""
 
     value: Number
     labels: tuple[tuple[str, str], ...] = ()
@@ -58,10 +58,10 @@ class DcgmMetric:
     current: Naming
     meaning: str
     reader: ValueReader
-    """Of one value or, with the shape rows, of events."""
+    """Reads one value or, with the shape rows, events."""
     each: bool = False
-    """Whether what is the board's holds for each of its GPU instances too, as a temperature does:
-    while MIG is on it is repeated for each, as dcgm-exporter does. What adds up is not."""
+    """Whether a value of the board is repeated for each GPU instance while MIG is on, as
+    dcgm-exporter does: a temperature is, an amount is not."""
 
     def form(self, names: Names) -> Naming:
         """Return name, type and unit in one generation."""

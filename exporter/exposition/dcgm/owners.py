@@ -22,7 +22,7 @@ IDENTITY_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName")
 INSTANCE_LABELS = ("GPU_I_PROFILE", "GPU_I_ID")
 WORK_LABELS = ("container", "hpc_job", "namespace", "pod")
 OTHER_LABELS = ("err_code", "err_msg", "pod_uid", "vgpu", "xid")
-"""Of some series, or of a dcgm-exporter that is configured to add them."""
+"""Labels of some series, or by configuration of dcgm-exporter."""
 RESERVED = frozenset(
     (
         *IDENTITY_LABELS,
@@ -33,13 +33,13 @@ RESERVED = frozenset(
         *OTHER_LABELS,
     )
 )
-"""What no label of a pod may be called: it would stand twice in a series."""
+"""Names that a pod's label may not have, because a series would have them twice."""
 
 Pairs = tuple[tuple[str, str], ...]
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
 _PART_OF_INSTANCE = re.compile(r"^\d+c\.")
-"""Before the profile of a compute instance that is not all of its GPU instance."""
+"""The prefix of the profile of a compute instance that is a part of its GPU instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +47,15 @@ class Owner:
     """The labels of a GPU or instance, as text and in parts."""
 
     text: str
-    """All of them, as they stand between braces."""
+    """All labels, between the braces of a sample."""
     identity: Pairs
     labels: Pairs
     """The driver's version and the labels of the pod."""
     attributes: Pairs
-    """Whose work is on it."""
+    """Labels of the workload on it."""
 
     def of(self, event: LabelledValue) -> str:
-        """Return the labels of a series that has some of its own."""
+        """Return the labels of a series with labels of its own."""
         labels = sorted((*self.labels, *event.labels))
         return _text((*self.identity, *labels, *sorted((*self.attributes, *event.attributes))))
 
@@ -65,17 +65,16 @@ def _text(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def label_name(name: str) -> str:
-    """Return the name of a pod's label as a label of Prometheus.
+    """Return the name of a pod's label as a valid label name of Prometheus.
 
-    dcgm-exporter replaces what may not be in one; a digit at its beginning it leaves, and the page
-    is refused.
+    dcgm-exporter leaves a leading digit, and Prometheus refuses its page.
     """
     cleaned = _NOT_IN_NAMES.sub("_", name)
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned
 
 
 def _pod_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the labels of a pod; of those that come out under one name the first by name."""
+    """Yield the labels of a pod; of labels with the same valid name the first."""
     taken = set(RESERVED)
     for name in sorted(labels):
         cleaned = label_name(name)
@@ -85,7 +84,7 @@ def _pod_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _first(workloads: Iterable[Workload], scheduler: str) -> Workload:
-    """Return the first one of a scheduler, in the order of their names."""
+    """Return the first workload of a scheduler."""
     unknown = Workload("container")
     return next((each for each in workloads if each.scheduler == scheduler), unknown)
 
@@ -108,7 +107,7 @@ class _Known:
 
 
 class Owners:
-    """Builds the labels of GPUs and instances; keeps them while nothing changes."""
+    """Builds and caches the labels of GPUs and instances."""
 
     def __init__(self, names: Names, hostname: str) -> None:
         self._host = (HOST_LABEL[names], hostname)
@@ -164,10 +163,7 @@ class Owners:
 
 
 def _shares(gpu: Gpu) -> Iterator[tuple[int | None, ShareWork]]:
-    """Yield whose work is on a GPU, and on each of its instances while MIG is on.
-
-    What is the whole board's is then nobody's.
-    """
+    """Yield the work on a GPU and, while MIG is on, on each instance; the board then has none."""
     whole = NO_WORK
     for share in gpu.shares:
         if share.gpu_instance is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders a snapshot as dcgm-exporter would, and reuses the lines that did not change."""
+"""Renders a snapshot as dcgm-exporter does; reuses lines that did not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNREAL = {
     "simulate": "# Simulated: no number here is of a real GPU.",
     "replay": "# Replayed from a recording: no number here is of now.",
 }
-"""By the source of a GPU: what a page says where it is no GPU of this node."""
+"""By source of a GPU: the comment on a page without real GPUs."""
 
 _NOBODY = Owner("", (), (), ())
 _Found = list[tuple[Owner, Any]]
@@ -41,7 +41,7 @@ class _Lines:
         """By labels: the value, and the line for it."""
 
     def text(self, found: _Found) -> str:
-        """Return the heading and the lines; nothing where no value is known."""
+        """Return heading and lines; empty without a value."""
         last: dict[str, tuple[float, str]] = {}
         for labels, value in self._values(found):
             if value - value != 0:  # NaN or infinite

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from exporter.exposition.labels import Label, Scope
@@ -25,13 +26,13 @@ _SUFFIX: dict[Kind, str] = {"counter": "_total", "gauge": "", "info": "_info"}
 class Family:
     """One metric family: one row of the catalogue."""
 
+    kind: Kind
     name: str
     """As exposed in the text format, with ``_total`` or ``_info``."""
-    kind: Kind
-    level: Level
     meaning: str
     origin: str
     reader: ValueReader
+    level: Level = "full"
 
     @property
     def scope(self) -> Scope:
@@ -74,22 +75,7 @@ class Family:
         return f"{self.meaning} Source: {self.origin}."
 
 
-def counter(
-    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
-) -> Family:
-    """Return a counter."""
-    return Family(name, "counter", level, meaning, origin, reader)
-
-
-def gauge(
-    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
-) -> Family:
-    """Return a gauge."""
-    return Family(name, "gauge", level, meaning, origin, reader)
-
-
-def info(
-    name: str, meaning: str, origin: str, reader: ValueReader, level: Level = "full"
-) -> Family:
-    """Return a family whose value is always 1 and whose labels carry the information."""
-    return Family(name, "info", level, meaning, origin, reader)
+counter = partial(Family, "counter")
+gauge = partial(Family, "gauge")
+info = partial(Family, "info")
+"""A gauge that is always 1, whose labels carry the information."""

@@ -23,18 +23,12 @@ WORKLOAD_LABELS = (
 """No name is a target label of Prometheus, so that none is renamed to ``exported_*``."""
 
 
+_FIELDS = ("scheduler", "namespace", "pod", "container", "job", "user", "step", "id")
+
+
 def workload_values(workload: Workload) -> tuple[str, ...]:
     """Return the values of `WORKLOAD_LABELS`."""
-    return (
-        workload.scheduler,
-        workload.namespace,
-        workload.pod,
-        workload.container,
-        workload.job,
-        workload.user,
-        workload.step,
-        workload.id,
-    )
+    return tuple(getattr(workload, field) for field in _FIELDS)
 
 
 def _workloads(share: Share) -> Rows:

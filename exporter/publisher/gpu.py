@@ -151,7 +151,11 @@ class TrackedGpu:
     def _integrate(
         self, reading: Reading, last: Reading | None, claims: Claims, work: NodeWork
     ) -> None:
-        read = self._round(reading, last)
+        seconds = 0.0 if last is None else reading.monotonic_seconds - last.monotonic_seconds
+        if last is None or seconds > self._rules.longest_interval_seconds:
+            read = Round(reading, None, 0.0)  # no interval spans a gap
+        else:
+            read = Round(reading, last, seconds)
         whole = reading.shares[0].activity if not reading.device.mig and reading.shares else None
         energy = self.board.add(reading.vitals, within_gap(whole, self._rules), read.seconds)
         present: dict[int | None, TrackedShare] = {}
@@ -174,15 +178,6 @@ class TrackedGpu:
         share = self.shares.get(gpu_instance)
         if share is not None:
             share.add_stall(method, seconds)
-
-    def _round(self, reading: Reading, last: Reading | None) -> Round:
-        """Return the reading with the interval that ends with it, which never spans a gap."""
-        if last is None:
-            return Round(reading, None, 0.0)
-        seconds = reading.monotonic_seconds - last.monotonic_seconds
-        if seconds > self._rules.longest_interval_seconds:
-            return Round(reading, None, 0.0)
-        return Round(reading, last, seconds)
 
     def _share(self, share_reading: ShareReading, reading: Reading) -> TrackedShare:
         """Return the share's state; a GPU instance that was created again starts over."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from exporter.derive.workloads import (
@@ -63,20 +63,16 @@ class NodeWork:
             else {key: work_without_users(each) for key, each in self._work.items()}
         )
         self._pods = pods_of(shares, self._work)
-        self.pod_labels = _labels(known, self._work.values())
+        here = {
+            f"{each.namespace}/{each.pod}" for of in self._work.values() for each in of.workloads
+        }
+        self.pod_labels = {
+            pod: labels
+            for report in known
+            for pod, labels in report.pod_labels.items()
+            if pod in here
+        }
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return the work on a share."""
         return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
-
-
-def _labels(
-    reports: Iterable[WorkloadReport], work: Iterable[ShareWork]
-) -> Mapping[str, Mapping[str, str]]:
-    here = {f"{each.namespace}/{each.pod}" for of in work for each in of.workloads}
-    return {
-        pod: labels
-        for report in reports
-        for pod, labels in report.pod_labels.items()
-        if pod in here
-    }

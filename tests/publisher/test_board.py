@@ -32,12 +32,3 @@ def test_nothing_is_known_over_a_gap(lost: tuple[float, float | None]) -> None:
 
     assert energy.between(8.0, 9.0) is None
     assert energy.between(10.0, 11.0) == pytest.approx(60.0)
-
-
-def test_what_is_long_ago_is_forgotten() -> None:
-    energy = EnergyHistory()
-    for second in range(100):
-        energy.add(float(second), 1.0, 60.0)
-
-    assert energy.between(50.0, 51.0) is None
-    assert energy.between(89.0, 99.0) == pytest.approx(600.0)

@@ -39,15 +39,6 @@ def test_no_process_keeps_its_owner() -> None:
     assert without_owners(report(one, two)) == report(replace(one, processes=(NOBODYS,) * 2), two)
 
 
-def test_a_report_without_owners_is_not_copied() -> None:
-    """Sources that look no owner up hand over such reports at every tick."""
-    plain = report(ShareReading(processes=(NOBODYS,)), ShareReading(processes=None))
-    lost = SlotReport(0, DEVICE, None, "lost", {})
-
-    assert without_owners(plain) is plain
-    assert without_owners(lost) is lost
-
-
 def test_a_training_report_keeps_all_but_its_owner() -> None:
     """The number of the user stays: it keeps two jobs of one name apart, and is not shown."""
     said = TrainingReport("a" * 32, "resnet", 0, 1.0, 1.0, TrainingTotals(), uid=1, owner="ada")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.derive import IdleRules, derive_share
+from exporter.derive import derive_share
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     Activity,
@@ -436,14 +436,6 @@ def test_three_late_rounds_are_no_gap(bench: Bench) -> None:
     assert (after.idle_seconds or 0.0) - (before.idle_seconds or 0.0) == pytest.approx(3.003)
     energy = (after.idle_energy_joules or 0.0) - (before.idle_energy_joules or 0.0)
     assert energy == pytest.approx(300 * 3.003)
-
-
-def test_the_idle_threshold_is_configurable() -> None:
-    """A GPU below --idle.threshold counts as idle."""
-    bench = Bench(idle=IdleRules(activity_ratio=0.95))
-    bench.tick(H100, activity=BUSY)
-
-    assert gpu(bench.tick(H100, activity=BUSY)).shares[0].totals.idle_seconds == 2.0
 
 
 def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench) -> None:

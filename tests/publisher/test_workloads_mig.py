@@ -20,6 +20,7 @@ from exporter.model.workload import (
     WorkloadReport,
 )
 from tests.divided import COMPUTE_INSTANCES, HEALTHY, MIXED, SEVEN, DividedNode, instance
+from tests.publisher.test_workloads import Says
 
 PARENT = "GPU-1a2b3c00-5f3c-4b1e-9d2a-000000000001"
 """As the fake driver calls its first GPU."""
@@ -30,21 +31,16 @@ UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"
 CONTAINER = "0f" * 32
 
 
-class Scheduler:
-    """A source of workloads that says what a test wants."""
-
-    name = "kubernetes"
-    state = SourceState(up=True, age_seconds=0.0)
+class Scheduler(Says):
+    """A source of workloads that reads well from the start."""
 
     def __init__(self) -> None:
-        self.said = WorkloadReport(allocates=True)
+        super().__init__(said=WorkloadReport(allocates=True))
+        self.state = SourceState(up=True, age_seconds=0.0)
 
     def gives(self, *allocations: tuple[DeviceName, Workload], **more: object) -> None:
         given = tuple(Allocation(device, workload) for device, workload in allocations)
         self.said = replace(WorkloadReport(given, allocates=True), **more)  # type: ignore[arg-type]
-
-    def report(self) -> WorkloadReport:
-        return self.said
 
 
 class WorkingNode(DividedNode):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add, attrgetter
 from typing import Any
 
@@ -99,7 +99,7 @@ class RankRecord:
         self._update()
         if len(self._retired) > MOST_RETIRED:
             oldest = self._retired.pop(next(iter(self._retired)))
-            self._folded = oldest if self._folded is None else total_of(self._folded, oldest)
+            self._folded = oldest if self._folded is None else _each(self._folded, oldest, add)
 
     def _update(self) -> None:
         """Recompute what depends on the set of processes."""
@@ -123,10 +123,12 @@ class RankRecord:
             parts = [*self._retired.values(), *(report.totals for report in self.last.values())]
             if self._folded is not None:
                 parts.insert(0, self._folded)
-            before, now = self._totals, reduce(total_of, parts)
-            # The totals of one process never fall, but a phase of no time may be missing again.
+            before, now = self._totals, reduce(partial(_each, of=add), parts)
+            # The last digit of a sum of floats depends on the order of its parts: for Prometheus a
+            # counter that falls by that much has been reset. The totals of one process never fall,
+            # but a phase of no time may be missing again.
             is_whole = len(parts) == 1 and now.phase_seconds.keys() >= before.phase_seconds.keys()
-            self._totals = now if is_whole else at_least(now, before)
+            self._totals = now if is_whole else _each(before, now, max)
             self._summed = True
         return self._totals
 
@@ -245,20 +247,6 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         degraded=record.degraded,
         phase=record.phase,
     )
-
-
-def total_of(one: TrainingTotals, other: TrainingTotals) -> TrainingTotals:
-    """Return the sum of the totals of two processes."""
-    return _each(one, other, add)
-
-
-def at_least(totals: TrainingTotals, floor: TrainingTotals) -> TrainingTotals:
-    """Return the larger of each two totals.
-
-    The last digit of a sum of floats depends on the order of its parts; to Prometheus a counter
-    that falls by that much has been reset.
-    """
-    return _each(floor, totals, max)
 
 
 def _each(

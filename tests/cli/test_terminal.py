@@ -23,7 +23,7 @@ widths = st.integers(0, 60)
 
 @given(st.text(max_size=400))
 def test_safe_text_is_one_short_printable_line(text: str) -> None:
-    """Whatever it was."""
+    """For any text."""
     found = safe(text)
 
     assert found.isprintable()
@@ -31,7 +31,7 @@ def test_safe_text_is_one_short_printable_line(text: str) -> None:
 
 
 def test_safe_text_says_what_was_there() -> None:
-    """What is harmless stays as it is; what is not is spelled out."""
+    """Harmless text stays as it is, other characters are escaped."""
     assert safe("NVIDIA H100 80GB") == "NVIDIA H100 80GB"
     assert safe("a\x1b[31mb\n\u202ec") == "a\\x1b[31mb\\n\\u202ec"
     assert safe("e\u0301") == "\u00e9"
@@ -68,7 +68,7 @@ def test_wrapped_text_loses_no_word(words: list[str], width: int) -> None:
 
 @given(st.text(max_size=50), st.sampled_from(["ascii", "latin-1", "utf-8", None]))
 def test_encodable_text_can_be_encoded(text: str, encoding: str | None) -> None:
-    """Surrogates too; and what the encoding has stays as it is."""
+    """Surrogates too; encodable text stays as it is."""
     found = encodable(text, encoding)
 
     found.encode(encoding or "ascii")

@@ -161,7 +161,7 @@ def test_counters_are_means_of_the_window() -> None:
 
 
 def test_a_basis_that_became_unknown_is_absent() -> None:
-    """Its total is left out; with it, from before it was, the mean would be a smaller number."""
+    """Its total is omitted, not averaged with the time before."""
     window = RecentWindow()
     for second in range(26):
         roofs = {"clock": 0.5 * second}
@@ -176,7 +176,7 @@ def test_a_basis_that_became_unknown_is_absent() -> None:
 
 
 def test_the_busiest_unit_is_the_one_that_gave_the_saturation() -> None:
-    """Also where it is left out of what is added up, since it is blank now and then."""
+    """Even if it is excluded from the totals because of gaps."""
     window = RecentWindow()
     for second in range(12):
         read = second % 3 > 0
@@ -196,7 +196,7 @@ def test_the_busiest_unit_is_the_one_that_gave_the_saturation() -> None:
 
 
 def test_work_that_is_added_up_again_is_not_all_of_the_last_seconds() -> None:
-    """Its total comes back at what it was, a minute after a unit of it came back."""
+    """Its total returns at its old value a minute after the unit."""
     window = RecentWindow()
     for second in range(26):
         flops = {} if 6 < second < 20 else {"bf16_tensor": 1e14 * second, "fp32": 1e12 * second}

@@ -61,7 +61,7 @@ def test_a_wait_that_begins_or_ends_within_an_interval_counts_for_its_part(
 
 
 def test_waits_on_a_gpu_without_counters_are_input_as_well() -> None:
-    """Its idle time is known from the utilization."""
+    """Idle time follows from the utilization."""
     with Starving(counters=False) as node:
         node.computes(0.37)
         node.train([(15, 15)] * CYCLES)
@@ -84,7 +84,7 @@ def test_a_job_that_computes_on_the_cpu_does_not_wait_for_input(
 
 @pytest.mark.parametrize("measured", [False, True])
 def test_after_a_long_wait_computing_on_the_cpu_is_idle_again(measured: bool) -> None:
-    """Although the GPU does nothing in either, and S of a wait is known only after it."""
+    """The GPU idles in both, and the stall of a wait is known only after it."""
     with Starving(measured=measured) as node:
         node.computes(0.37)
         node.train([(15, 15)] * CYCLES, while_computing=0.0)
@@ -93,7 +93,7 @@ def test_after_a_long_wait_computing_on_the_cpu_is_idle_again(measured: bool) ->
 
 
 def test_a_wait_that_the_gpu_works_through_is_no_input() -> None:
-    """Prefetched work is still queued for most of it."""
+    """Prefetched work is queued for most of it."""
     with Starving(measured=True) as node:
         node.computes(0.37)
         node.train([(15, 15)] * CYCLES, while_waiting=1.0)
@@ -111,7 +111,7 @@ def test_a_rare_long_wait_of_a_fast_loop_is_known_by_the_ranks_own_history(measu
 
 
 def test_a_rare_long_step_of_a_fast_loop_is_idle() -> None:
-    """The same silence, and it is the job that computes on the CPU."""
+    """The same silence, but the job computes on the CPU."""
     with Starving() as node:
         node.computes(0.37)
         for _ in range(4):
@@ -121,7 +121,7 @@ def test_a_rare_long_step_of_a_fast_loop_is_idle() -> None:
 
 
 def test_a_checkpoint_is_no_wait_for_data() -> None:
-    """It is announced like one, under its own name."""
+    """It is announced under its own phase."""
     with Starving() as node:
         node.train([(0.1, 1.0)] * 2)
         node.computes(1.5)
@@ -135,7 +135,7 @@ def test_a_checkpoint_is_no_wait_for_data() -> None:
 
 
 def test_a_wait_counts_while_it_goes_on_and_ends_with_the_process() -> None:
-    """However long: after ten minutes of silence the job still waits; a dead one does not."""
+    """After ten minutes of silence the job still waits; an ended process does not."""
     with Starving(measured=True) as node:
         waited = []
 
@@ -163,7 +163,7 @@ def test_a_wait_counts_while_it_goes_on_and_ends_with_the_process() -> None:
 
 
 def test_the_wait_of_the_last_ten_seconds_passes() -> None:
-    """One number with one window: it falls while the job computes in silence."""
+    """The ratio falls while the job computes without reporting."""
     with Starving(measured=True) as node:
         node.train([(15.0, 0.0)])
         ratios = []
@@ -193,7 +193,7 @@ def test_the_wait_of_the_last_ten_seconds_passes() -> None:
 def test_the_bounds_of_long_waits_are_close(
     seconds: float, poll_seconds: float, least: float
 ) -> None:
-    """Half of the time is stalled, and the alert on the lower bound fires from a fifth on."""
+    """At half of the time stalled, the alert on the lower bound fires."""
     with Starving(poll_seconds) as node:
         node.computes(0.37 * poll_seconds)
         node.train([(seconds, seconds)] * CYCLES)
@@ -220,7 +220,7 @@ def test_the_totals_bound_the_truth(
     while_computing: float,
     counters: bool,
 ) -> None:
-    """For waits and computing of any length, and whatever else the GPU does or does not do."""
+    """For waits and computing of any length, and any other use of the GPU."""
     # Few ticks for long cycles.
     poll_seconds = 5.0 if sum(map(sum, cycles)) > 1000 else poll_seconds
     with Starving(poll_seconds, counters=counters) as node:

@@ -64,7 +64,7 @@ class Bench:
 
 
 def test_what_a_job_states_was_done() -> None:
-    """Half of the time at 20 TFLOP/s, which an estimate alone would call 0 and more."""
+    """Half of the time at 20 TFLOP/s, which an estimate alone bounds by 0 from below."""
     bench = Bench()
     for _ in range(40):
         snapshot = bench.tick(20e12)
@@ -88,7 +88,7 @@ def test_what_a_job_states_was_done() -> None:
 
 @pytest.mark.parametrize("unsteady", [{}, {"power": 100.0}, {"utilization": 0.2}])
 def test_gauges_have_what_was_done_in_ten_steady_seconds(unsteady: dict[str, float]) -> None:
-    """They are of the last interval, which may be unlike the others where the GPU is not steady."""
+    """An unsteady GPU's last interval may differ from the others."""
     bench, joules = Bench(), 0.0
     for second in range(30):
         other = second % 2 * 1.0
@@ -144,7 +144,7 @@ def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
 
 
 def test_what_was_only_launched_is_not_certain() -> None:
-    """The host may run ahead of the GPU by any number of steps: it is shown, and bounds nothing."""
+    """The host may be ahead of the GPU: such FLOPs are shown, and bound nothing."""
     bench, silent = Bench(), Bench(listed=(Process(8, "compute"),))
     for _ in range(20):
         share = bench.share(bench.tick(20e12, launched=True))
@@ -158,7 +158,7 @@ def test_what_was_only_launched_is_not_certain() -> None:
 
 
 def test_counters_are_not_bent_by_what_is_stated() -> None:
-    """It stands beside what is measured."""
+    """Measured values stay as they are."""
     measured = Bench(H100, precision="bf16")
     silent = Bench(H100, listed=(Process(8, "compute"),), precision="bf16")
     for _ in range(15):
@@ -173,7 +173,7 @@ def test_counters_are_not_bent_by_what_is_stated() -> None:
 
 
 def test_the_total_does_not_jump_as_counters_come_and_go() -> None:
-    """A job that states much while they measure little adds nothing of it as they end."""
+    """FLOPs reported while counters measured less are not added when these stop."""
     bench = Bench(H100, precision="bf16")
     last = 0.0
     for second in range(90):
@@ -205,7 +205,7 @@ class Worker:
         self.steps, self.begin, self.name, self.early = steps, begin, name, early
 
     def done(self, now: float) -> float:
-        """The truth, at any moment."""
+        """Return the FLOPs done until `now`."""
         total, at = 0.0, self.begin
         for seconds, rate in self.steps:
             total += rate * min(max(now - at, 0.0), seconds)

@@ -73,7 +73,7 @@ QUIET = dataclasses.replace(
 
 
 class Script:
-    """Readers that hand over what the test sets."""
+    """Readers under control of the test."""
 
     name = "nvml"
 
@@ -204,7 +204,7 @@ def test_counters_follow_the_readings(bench: Bench) -> None:
 
 
 def test_no_integral_crosses_a_gap(bench: Bench) -> None:
-    """An interval longer than three polls counts nowhere, also not as observed time."""
+    """An interval longer than three polls is added to no total, observed time included."""
     bench.tick(H100, activity=BUSY)
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     long = dataclasses.replace(BUSY, seconds=3.5)
@@ -216,7 +216,7 @@ def test_no_integral_crosses_a_gap(bench: Bench) -> None:
 
 
 def test_a_reading_counts_once(bench: Bench) -> None:
-    """A worker that has not finished its round hands over its last reading again."""
+    """A worker in the middle of a round returns its last reading again."""
     bench.tick(H100, activity=BUSY)
     bench.tick(H100, activity=BUSY)
     before = gpu(bench.publisher.tick()).shares[0].totals
@@ -226,7 +226,7 @@ def test_a_reading_counts_once(bench: Bench) -> None:
 
 
 def test_a_gpu_that_is_reported_twice_counts_once(bench: Bench) -> None:
-    """Whatever reads it: one reading of a GPU is integrated each tick, the newest."""
+    """One reading per GPU and tick is integrated, the newest."""
     bench.tick(H100, activity=BUSY)
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     bench.script.read(H100, activity=BUSY)
@@ -244,7 +244,7 @@ def test_a_gpu_that_is_reported_twice_counts_once(bench: Bench) -> None:
 
 
 def test_the_label_follows_the_gpu_and_its_counters_go_on(bench: Bench) -> None:
-    """A GPU that the driver numbers anew keeps everything but its index."""
+    """A GPU that the driver renumbers keeps all but its index."""
     bench.tick(H100, activity=BUSY)
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     moved = dataclasses.replace(H100, index=3)
@@ -306,7 +306,7 @@ def test_a_vanished_gpu_is_forgotten_after_a_while() -> None:
 
 
 def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench: Bench) -> None:
-    """What was measured last stands for up to three intervals, without being counted again."""
+    """The last activity is shown for up to three intervals, and counted once."""
     bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0]
     share = gpu(bench.tick(H100, counters="gpm")).shares[0]
@@ -317,7 +317,7 @@ def test_a_gpu_that_skips_a_round_of_counters_does_not_flip_to_an_estimate(bench
 
 
 def test_counters_that_stay_silent_make_room_for_the_estimate(bench: Bench) -> None:
-    """After three intervals of silence the bounds come from utilization; no counter falls."""
+    """After three intervals without counters the estimate is published; no counter falls."""
     bench.tick(H100, counters="gpm")
     before = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
     for _ in range(5):
@@ -362,7 +362,7 @@ UNUSED = Utilization(0.0, 0.01, 1.0, 0.0, 0.1)
 @pytest.mark.parametrize("gap", ["paused", "lost"])
 @pytest.mark.parametrize("counters", [True, False])
 def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: bool) -> None:
-    """Time that was not observed is not idle: after a gap idle time begins anew."""
+    """Time that was not observed is not idle: idle time restarts after a gap."""
 
     def tick(seconds: float = 1.0) -> ShareTotals:
         activity = dataclasses.replace(QUIET, seconds=seconds) if counters else None
@@ -384,7 +384,7 @@ def test_idle_time_does_not_cross_a_gap(bench: Bench, gap: str, *, counters: boo
 
 
 def test_what_is_not_known_is_not_idle(bench: Bench) -> None:
-    """A GPU whose use can no longer be read is not shown as idle, and adds no idle time."""
+    """Without a reading of its use a GPU is not idle."""
     for _ in range(4):
         bench.tick(H100, utilization=UNUSED)
     for _ in range(5):
@@ -394,7 +394,7 @@ def test_what_is_not_known_is_not_idle(bench: Bench) -> None:
 
 
 def test_a_round_that_the_counters_skip_neither_ends_nor_adds_idle_time(bench: Bench) -> None:
-    """Up to three intervals without counters are waited for; then it is not known."""
+    """For up to three intervals; after that idleness is not known."""
     for _ in range(4):
         bench.tick(H100, activity=QUIET)
     for _ in range(3):
@@ -424,7 +424,7 @@ def test_idle_energy_of_skipped_rounds_is_that_of_the_rounds_that_are_covered(
 
 
 def test_three_late_rounds_are_no_gap(bench: Bench) -> None:
-    """What covers two skipped rounds and the present one counts, though each came 1 ms late."""
+    """An activity over two skipped rounds and this one counts, with 1 ms of jitter each."""
     bench.tick(H100, activity=QUIET)
     before = gpu(bench.tick(H100, activity=QUIET)).shares[0].totals
     for _ in range(2):
@@ -439,7 +439,7 @@ def test_three_late_rounds_are_no_gap(bench: Bench) -> None:
 
 
 def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench) -> None:
-    """Each instance has scaled ceilings and own counters; a reused id is another instance."""
+    """Each instance has scaled ceilings and own counters; a reused id starts at 0."""
     one = Instance(1, 0, "1g.10gb", "MIG-a", sm_count=16, memory_bytes=10 * 2**30)
     two = Instance(2, 0, "1g.10gb", "MIG-b", sm_count=16, memory_bytes=10 * 2**30)
     parent = dataclasses.replace(H100, mig=True, instances=(one, two))
@@ -465,7 +465,7 @@ def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench
 
 
 def test_xids_stay_with_a_gpu_that_is_down(bench: Bench) -> None:
-    """They are most wanted then."""
+    """They explain why it is down."""
     bench.tick(H100)
     bench.clock.advance(1.0)
     bench.script.fail(H100, "lost")
@@ -523,7 +523,7 @@ def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
 
 
 def test_a_counter_source_needs_no_mention_in_the_publisher(bench: Bench) -> None:
-    """Whatever its name: it is listed where a share expects it, with its own failures and cuts."""
+    """Any name is listed where a share expects it, with its own failures and cuts."""
     other = dataclasses.replace(BUSY, source="other", engine=1.5)
     assert "other" not in bench.tick(T4).sources
     bench.tick(H100, counters="other")
@@ -544,7 +544,7 @@ def test_a_counter_source_needs_no_mention_in_the_publisher(bench: Bench) -> Non
 
 
 class Faulty:
-    """A function of the tick that fails for one GPU while its UUID is set."""
+    """A function that raises for one GPU while its UUID is set."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -618,7 +618,7 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
 def test_a_gpu_that_cannot_be_taken_in_at_all_is_down(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when that is so from the first reading on."""
+    """Also from its first reading on."""
     faulty = Faulty(SPECS.ceilings)
     faulty.uuid = "GPU-t4"
     monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
@@ -633,7 +633,7 @@ def test_a_gpu_that_cannot_be_taken_in_at_all_is_down(
 def test_energy_is_not_added_twice_after_a_fault(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is power times time."""
+    """For energy from power x time."""
     faulty = Faulty(derive_share)
     monkeypatch.setattr("exporter.publisher.share.derive_share", faulty)
     for second in range(9):
@@ -697,7 +697,7 @@ def test_counters_never_fall_whatever_happens(events: list[tuple[str, float]]) -
 def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
     bench: Bench, device: Device, loaded: bool | None, configured: str | None, assumed: str
 ) -> None:
-    """Where the GPU has FP8 and nobody says another precision, and as long as it runs."""
+    """Unless a precision is configured, and while the process runs."""
     bench.publisher.reconfigure(SPECS, Rules(precision=configured))
     process = Process(7, "compute", transformer_engine=loaded)
     # A list that cannot be read says nothing else.

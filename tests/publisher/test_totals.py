@@ -51,7 +51,7 @@ def derived(**fields: object) -> Derived:
 
 
 def test_every_total_is_in_its_table() -> None:
-    """A field of the snapshot that no row adds to would stay empty unnoticed."""
+    """A field without a row would stay empty unnoticed."""
     kept = {
         "ran_seconds",
         "last_busy_timestamp_seconds",
@@ -69,7 +69,7 @@ def test_every_total_is_in_its_table() -> None:
 
 
 def test_totals_that_were_given_out_do_not_change() -> None:
-    """A snapshot is read by other threads while the next interval is added."""
+    """Other threads read a snapshot while the next interval is added."""
     integral = ShareIntegral(0.0)
     integral.add(None, activity(), derived(), None, 1.0)
     given = integral.totals()
@@ -182,7 +182,7 @@ def test_our_board_totals_are_the_sum_of_rate_times_time(
 
 
 def test_every_limiter_is_there_at_zero_from_the_first_interval() -> None:
-    """A series that first appears at its first event would have no increase."""
+    """A series that first appears with its first event has no increase."""
     integral = ShareIntegral(0.0)
     integral.add(None, activity(), derived(limiter="idle"), None, 1.0)
 
@@ -190,7 +190,7 @@ def test_every_limiter_is_there_at_zero_from_the_first_interval() -> None:
 
 
 def test_what_was_never_measured_is_absent() -> None:
-    """A share without counters has utilization totals and nothing else."""
+    """A share without counters has the totals of utilization only."""
     integral = ShareIntegral(0.0)
     plain = Derived(idle=True, held=False, limiter="idle", flops_integral_bounds=Bounds(0.0, 1e13))
     integral.add(Utilization(0.25, 0.3, 2.0), None, plain, 100.0, 2.0)
@@ -210,7 +210,7 @@ def test_what_was_never_measured_is_absent() -> None:
 
 
 def test_what_we_began_to_count_we_count_on() -> None:
-    """A driver that has no totals at first and has them later stops none of our own."""
+    """Totals that the driver reports later do not replace our own sums."""
     board = BoardIntegral()
     moved = activity(nvlink_transmit_bytes=7.0)
     holds = frozenset({"hw_slowdown"})
@@ -275,8 +275,7 @@ def test_energy_that_was_not_read_is_of_no_interval() -> None:
 def pcie_round(
     board: BoardIntegral, moved: float, seconds: float, covered: float | None = None
 ) -> None:
-    """One round of a driver that counts `moved` bytes; the counters answer for `covered` seconds,
-    at 100 B/s."""
+    """Add a round: `moved` bytes by the driver, and 100 B/s by counters over `covered`."""
     answer = None
     if covered is not None:
         answer = activity(length=covered, pcie_transmit_bytes=100 * covered)
@@ -285,7 +284,7 @@ def pcie_round(
 
 @given(st.lists(st.tuples(seconds, st.booleans()), min_size=1, max_size=30))
 def test_no_byte_counts_twice_or_not_at_all(rounds: list[tuple[float, bool]]) -> None:
-    """Whichever rounds the counters skip, once they answer the total is what was moved."""
+    """Whichever rounds the counters skip, the total is complete once they answer."""
     board = BoardIntegral()
     pcie_round(board, 100, 1.0, covered=1.0)
     since, passed, waiting = 0.0, 1.0, 0
@@ -307,7 +306,7 @@ def links(board: BoardIntegral) -> set[float | None]:
 
 
 def moved(board: BoardIntegral, rounds: int, *, read: bool = True) -> None:
-    """Rounds of a second, of which the counters gave the traffic or left it out."""
+    """Add rounds of a second with or without traffic by the counters."""
     fields = ("pcie_transmit_bytes", "nvlink_receive_bytes", "c2c_receive_bytes")
     given = activity(**dict.fromkeys(fields, 100.0 if read else None))
     for _ in range(rounds):
@@ -316,7 +315,7 @@ def moved(board: BoardIntegral, rounds: int, *, read: bool = True) -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_traffic_that_is_no_longer_read_is_not_0(silent: bool) -> None:
-    """A sum that stands still would say that nothing moves; it comes back after a sure minute."""
+    """A constant total would mean no traffic; it returns after a minute without gaps."""
     board = BoardIntegral()
     moved(board, 5)
     assert links(board) == {500.0}
@@ -331,7 +330,7 @@ def test_traffic_that_is_no_longer_read_is_not_0(silent: bool) -> None:
 
 
 def test_traffic_that_is_blank_now_and_then_is_left_out() -> None:
-    """A sum without every second round is half of what was moved."""
+    """A total that lacks every second round is wrong by half."""
     board = BoardIntegral()
     moved(board, 5)
     moved(board, 1, read=False)
@@ -345,7 +344,7 @@ def test_traffic_that_is_blank_now_and_then_is_left_out() -> None:
 
 
 def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
-    """Where the driver has no counters of them."""
+    """Without the driver's own counters."""
     board = BoardIntegral()
     board.add(Vitals(power_watts=100.0, throttle_reasons=frozenset()), None, 1.0)
     for _ in range(5):
@@ -363,7 +362,7 @@ def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
 def test_a_unit_that_is_blank_again_and_again_stops_no_other(
     blank: str, every: int, lost: int
 ) -> None:
-    """The others lose a few seconds of ten minutes, and it is left out; a rare blank is not."""
+    """It is excluded, the others lose a few seconds; a rare gap excludes nothing."""
     integral = ShareIntegral(0.0)
     for second in range(600):
         given = activity()
@@ -384,7 +383,7 @@ def test_a_unit_that_is_blank_again_and_again_stops_no_other(
 
 
 def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:
-    """Else the unit's work would be that of less time than it is divided by."""
+    """FLOPs before and after a new unit are not of the same units."""
     together = SharedTime()
     vector, tensor = Roofline(flops_per_second={"fp32": 1e12}), activity()
     found = []
@@ -409,7 +408,7 @@ def test_each_wrong_ratio_is_counted() -> None:
 
 
 def test_how_long_nobody_opened_it() -> None:
-    """It begins anew with another owner, a gap and a process; unknown is not nothing."""
+    """Another workload, a gap and a process reset it; unknown is not 0."""
     integral = ShareIntegral(0.0)
     seen = []
     for seconds, allocated, held, anew in (

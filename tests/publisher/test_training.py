@@ -20,7 +20,7 @@ MIXED = dataclasses.replace(BUSY, engine=0.4, sm=0.4, tensor=0.3, dram=0.1)
 
 
 class Jobs:
-    """Training reports as the test sets them."""
+    """Training reports under control of the test."""
 
     name = "training"
 
@@ -132,7 +132,7 @@ def test_a_rank_under_mig_belongs_to_its_instance() -> None:
 
 
 def test_the_reported_precision_is_the_assumed_one() -> None:
-    """It names the tensor work while the job lives, and the default takes over after it."""
+    """While the job runs; after it the default."""
     bench = Bench(precision="fp16")
     bench.tick(activity=BUSY)
     bench.tick(activity=BUSY)
@@ -149,7 +149,7 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
 
 
 def test_what_a_job_reports_goes_before_what_it_has_loaded() -> None:
-    """Transformer Engine computes in BF16 as well: the job knows."""
+    """Transformer Engine computes in BF16 as well."""
     for report, assumed in ((None, "fp8_tensor"), ("bf16", "bf16_tensor")):
         bench = Bench(precision=report)
         bench.listed = (Process(4242, "compute", transformer_engine=True),)
@@ -174,7 +174,7 @@ def test_accepted_and_refused_reports_are_counted() -> None:
 
 
 def test_several_sources_of_reports_are_one_to_the_reader() -> None:
-    """All their ranks are shown, their counts are added, and one that is up is enough."""
+    """Ranks are joined, counts are added, and one source that is up is enough."""
     bench = Bench()
     other = Jobs()
     bench.tick()
@@ -198,7 +198,7 @@ def test_several_sources_of_reports_are_one_to_the_reader() -> None:
 
 
 def test_a_job_that_is_not_on_the_gpu_changes_nothing_of_it() -> None:
-    """Neither input, nor precision, nor bounds: only its own series are published."""
+    """No input time, precision or bounds: only its own series are published."""
     bench = Bench(precision="fp16")
     bench.listed = (Process(77, "compute"),)
     for _ in range(32):
@@ -222,7 +222,7 @@ def test_a_job_that_is_not_on_the_gpu_changes_nothing_of_it() -> None:
 
 @pytest.mark.parametrize("kind", ["compute", "graphics", "mps"])
 def test_a_job_counts_once_the_driver_lists_it(kind: str) -> None:
-    """The list is read every few seconds; when the process has left the GPU it counts no more."""
+    """And no longer once its process has left the GPU."""
     bench = Bench()
     bench.listed = ()
     assert bench.tick(wait=0.6, stall=0.55, activity=MIXED).ranks == ()
@@ -239,7 +239,7 @@ def test_a_job_counts_once_the_driver_lists_it(kind: str) -> None:
 
 
 def test_owners_are_shown_only_where_that_is_wanted() -> None:
-    """Neither beside the job nor in its name."""
+    """Neither as a label nor in a name."""
     for owners, owner, names in (
         (True, "alice", ["resnet", "resnet (alice)"]),
         (False, None, ["resnet", "resnet (2)"]),
@@ -256,7 +256,7 @@ def test_owners_are_shown_only_where_that_is_wanted() -> None:
 
 
 def test_an_invented_stall_is_cut_to_the_idle_time_of_the_gpu() -> None:
-    """A busy GPU was not starved, whatever the job claims; the cut is counted."""
+    """A busy GPU is not starved; the cut is counted."""
     bench = Bench()
     for _ in range(130):
         snapshot = bench.tick(wait=0.9, stall=0.9, activity=BUSY)

@@ -29,7 +29,7 @@ JOB = Process(7, "compute", 2**30, "python3", "ada", membership=Membership(slurm
 
 
 class Says:
-    """A source of workloads that says what a test wants."""
+    """A source of workloads under control of the test."""
 
     def __init__(self, name: str = "kubernetes", said: WorkloadReport | None = None) -> None:
         self.name = name
@@ -122,7 +122,7 @@ def test_a_share_without_counters_counts_too(bench: Bench) -> None:
 
 
 def test_the_last_word_stays_and_its_age_is_shown(bench: Bench) -> None:
-    """The state of the source is the source's own; what it said last holds."""
+    """While the source fails, its last report and its own state are published."""
     bench.kubelet.give("GPU-h100")
     bench.tick()
     bench.kubelet.state = SourceState(up=False, failures_total=3, age_seconds=70.0)
@@ -138,7 +138,7 @@ def test_a_source_that_is_not_in_use_is_not_listed(bench: Bench) -> None:
 
 @pytest.mark.parametrize("owners", [True, False])
 def test_users_of_jobs_are_people(*, owners: bool) -> None:
-    """--no-process.owner holds for them as well; jobs stay, and the holder has its job."""
+    """--no-process.owner hides them too; the jobs stay."""
     bench = Bench(owners=owners)
     bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="ada"))
     bench.tick(JOB)
@@ -153,7 +153,7 @@ def test_users_of_jobs_are_people(*, owners: bool) -> None:
 def test_it_is_worked_out_only_when_something_changed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every tick reads the same lists for 10 s."""
+    """Process lists change only every 10 s."""
     calls: list[object] = []
 
     def counted(*given: Any) -> Any:
@@ -174,7 +174,7 @@ def test_it_is_worked_out_only_when_something_changed(
 
 
 def test_the_last_word_of_each_source_is_joined(bench: Bench) -> None:
-    """Nothing is known of a share that is not read."""
+    """The reports of all sources are joined; an unread share has no work."""
     job = Workload("slurm", job="4711", user="ada")
     other = Says("slurm")
     other.give("GPU-h100", to=job)

@@ -125,7 +125,7 @@ def _node_of(
 def test_an_instance_by_any_of_its_names(
     node_of: Divided, scheduler: Scheduler, name: DeviceName
 ) -> None:
-    """Its workload is on it, and the others are given to nobody."""
+    """The workload is on this instance, the others are free."""
     node = node_of(MIXED)
     scheduler.gives((name, POD))
     node.tick(2)
@@ -138,7 +138,7 @@ def test_an_instance_by_any_of_its_names(
 def test_a_whole_gpu_that_is_divided_is_all_its_instances(
     node_of: Divided, scheduler: Scheduler, name: DeviceName
 ) -> None:
-    """As a job that divides the GPUs it was given has them."""
+    """For a job that divides its GPUs by itself."""
     node = node_of(MIXED)
     scheduler.gives((name, JOB))
     node.tick(2)
@@ -148,7 +148,7 @@ def test_a_whole_gpu_that_is_divided_is_all_its_instances(
 
 
 def test_compute_instances_share_their_gpu_instance(node_of: Divided, scheduler: Scheduler) -> None:
-    """The workloads of both are on it, each once."""
+    """The workloads of both compute instances are on it."""
     node = node_of(COMPUTE_INSTANCES)
     first, second, _ = (str(each["uuid"]) for each in COMPUTE_INSTANCES)
     scheduler.gives((DeviceName(mig_uuid=first), POD), (DeviceName(mig_uuid=second), OTHER))
@@ -160,7 +160,7 @@ def test_compute_instances_share_their_gpu_instance(node_of: Divided, scheduler:
 def test_a_process_is_of_its_control_group_on_its_own_instance(
     node_of: Divided, scheduler: Scheduler
 ) -> None:
-    """And completed by what the scheduler calls it."""
+    """The scheduler adds the names."""
     processes = (
         {"pid": 11, "bytes": 2**30, "gi": 7, "ci": 0},
         {"pid": 12, "bytes": 2**30, "gi": 9, "ci": 0},

@@ -104,7 +104,7 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_in_a_terminal(columns: int, stub: Stub, terminal: Callable[..., Terminal]) -> None:
-    """It fits the terminal it is in, with colours, and says the same as without them."""
+    """The table fits the terminal; colours change no text."""
     shown = terminal(columns, 30, "status", "--url", stub.url)
 
     assert shown.wait() == 0
@@ -137,7 +137,7 @@ def test_in_a_pipe(stub: Stub) -> None:
 
 
 def test_an_encoding_without_our_characters(stub: Stub) -> None:
-    """Look-alikes replace what cannot be printed; nothing is raised."""
+    """Similar characters are printed, nothing is raised."""
     found = run("status", "--url", stub.url, env=environment(PYTHONIOENCODING="ascii"))
 
     assert found.returncode == 0
@@ -176,7 +176,7 @@ def test_watch_cuts_what_does_not_fit(stub: Stub, terminal: Callable[..., Termin
 
 
 def test_watch_outlives_the_daemon(stub: Stub, terminal: Callable[..., Terminal]) -> None:
-    """While nobody answers, the last readings stay and it is said so."""
+    """Without a daemon, the last readings stay, with a notice."""
     shown = terminal(160, 30, "status", "--watch", "0.1", "--url", stub.url)
     wait_until(lambda: "641/700" in shown.output)
     stub.status = 503
@@ -227,7 +227,7 @@ def served(snapshot: Snapshot) -> Iterator[str]:
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_beside_the_real_application(columns: int, terminal: Callable[..., Terminal]) -> None:
-    """The API says what the table needs; a snapshot that is old is said to be so."""
+    """The API has all that the table shows; an old snapshot has a notice."""
     now = replace(EXAMPLES["mixed"], timestamp_seconds=time.time())
     with served(now) as url:
         fresh = terminal(columns, 30, "status", "--url", url)
@@ -294,7 +294,7 @@ def test_something_else_on_the_port(body: bytes, status: int, reason: str, stub:
 
 
 def test_a_daemon_that_was_named_is_the_only_one_asked() -> None:
-    """The GPUs of this node are not those of the node that the user asked for."""
+    """With --url the GPUs of this node are not read."""
     found = run("status", "--url", NOBODY)
 
     assert (found.returncode, found.stdout) == (1, "")
@@ -318,7 +318,7 @@ def test_a_bad_interval_is_refused(value: str) -> None:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """The flag of an address at which nobody listens."""
+    """Return the flag of an address without a listener."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"--web.listen-address=127.0.0.1:{taken.getsockname()[1]}"
@@ -335,7 +335,7 @@ def driver(tmp_path: Path) -> FakeNvml:
 
 
 def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> None:
-    """About a second of readings, and one line says what they leave open."""
+    """A notice says what one second of readings cannot show."""
     env = environment(**driver.environment())
     found = run("status", nobody, "--poll.interval=500ms", env=env)
 

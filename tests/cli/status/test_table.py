@@ -42,7 +42,7 @@ def with_ranks(gpu: Gpu, *ranks: Rank) -> list[str]:
 
 
 def test_data_stall_is_shown_where_a_rank_reports() -> None:
-    """What is measured is a number; a wait alone, or what is seen from outside, bounds it."""
+    """A measured stall is a number; a wait alone, or an inferred stall, is a bound."""
     rank = snapshots.rank_on_gpu()
     waits = replace(rank, data_stall_ratio=None)
 
@@ -57,10 +57,7 @@ def test_data_stall_is_shown_where_a_rank_reports() -> None:
 
 
 def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
-    """No column for a job that has ended, runs elsewhere or has not said anything yet.
-
-    Nor for one that the driver does not list there.
-    """
+    """Ended ranks, ranks elsewhere and unverified ranks have no column."""
     rank = snapshots.rank_on_gpu()
     nothing = lines_of(answer_of(EXAMPLES["training"]))
 
@@ -78,7 +75,7 @@ def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
 
 
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
-    """What it last did is not shown as if it still held."""
+    """Its last readings are not shown."""
     screen = Screen(160, colour=True)
     answer = read(GpusAnswer, answer_of(EXAMPLES["lost"]))
     line = list(rendered(view(snapshot_of(answer)), screen))[-1]
@@ -104,7 +101,7 @@ def test_names_of_workloads_are_harmless(name: str, columns: int) -> None:
 
 
 def test_a_scheduler_that_cannot_be_read_is_named() -> None:
-    """What it said last stays, and how old that is."""
+    """Its last answer stays, with its age."""
     answer = node()
     answer["source_states"] |= {
         "kubernetes": {"up": False, "age_seconds": 720.0},
@@ -119,7 +116,7 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
 
 
 def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
-    """The last ten seconds are without counters then, and the saturation is that of DCGM."""
+    """The means of 10 s are without counters then, the saturation is DCGM's."""
     answer = answer_of(EXAMPLES["training"])
     share = answer["gpus"][0]["shares"][0]
     share["activity"]["age_seconds"] = 30.0
@@ -135,7 +132,7 @@ def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
     [(0.4, "1 s"), (2.9, "3 s"), (9.4, "9 s"), (9.5, None), (10.4, None), (30.0, "30 s")],
 )
 def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str | None) -> None:
-    """In the first seconds of a node, and where its GPUs are read less often."""
+    """In the first seconds, and with a longer poll interval."""
     answer = answer_of(EXAMPLES["training"])
     answer["gpus"][0]["shares"][0]["recent"]["seconds"] = seconds
     for columns in (60, 160):
@@ -145,7 +142,7 @@ def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str |
 
 
 def test_since_start_no_time_is_claimed() -> None:
-    """Whoever looked for a second only knows that it is idle now, not since when."""
+    """A process that has just started knows that a GPU is idle, not since when."""
     line = row(lines_of(answer_of(EXAMPLES["idle"]), since_start=True), "0")
 
     assert "idle free" in line
@@ -161,7 +158,7 @@ def test_since_start_no_time_is_claimed() -> None:
     ],
 )
 def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
-    """Nobody takes the demo for hardware, however narrow the terminal."""
+    """The demo is marked on a terminal of any width."""
     answer = node()
     answer["gpus"][1]["identity"]["source"] = source
 
@@ -171,7 +168,7 @@ def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
 
 
 def test_after_a_recording_its_schedulers_are_not_missed() -> None:
-    """Nothing asks them any more."""
+    """No notice says that they cannot be read."""
     answer = node()
     answer["source_states"] = {"kubernetes": {"up": False}}
     assert "Kubernetes cannot be read" in " ".join(lines_of(answer))
@@ -180,7 +177,7 @@ def test_after_a_recording_its_schedulers_are_not_missed() -> None:
 
 
 def test_what_is_unknown_is_a_dash() -> None:
-    """Never 0; and a column in which nothing is known is not there."""
+    """Never 0; a column without any value is dropped."""
     lines = lines_of(answer_of(EXAMPLES["bare"]))
 
     assert lines == ["1 GPU: 1 not known", "GPU  NAME", "0    GPU"]
@@ -263,7 +260,7 @@ anything = st.recursive(
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a JSON document."""
+    """Return every path in a JSON document."""
     yield path
     if isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
@@ -278,7 +275,7 @@ PLACES = list(places({"": NODE}))[1:]
 def test_an_answer_of_another_version_does_not_raise(
     changes: list[tuple[tuple[Any, ...], Any]], columns: int
 ) -> None:
-    """A daemon may be older or newer: it is understood, or refused in one line."""
+    """It is understood, or refused in one line."""
     document = {"": copy.deepcopy(NODE)}
     for path, value in changes:
         at: Any = document
@@ -301,7 +298,7 @@ def test_an_answer_of_another_version_does_not_raise(
 
 
 def test_an_answer_of_a_newer_version_is_read() -> None:
-    """What is not known of it yet is left out."""
+    """Unknown members are ignored."""
     newer = node() | {"schema_version": 2, "cooling": {"fans": 3}}
     newer["gpus"][0]["shares"][0]["mood"] = "good"
     assert lines_of(newer) == lines_of(node())

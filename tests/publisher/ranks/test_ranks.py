@@ -80,7 +80,7 @@ def gaps(*intervals: tuple[float, float | None], start: float = 100.0) -> GapClo
 
 
 def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | None = None) -> Rank:
-    """Let `ranks` take these reports and return the picture of the only rank."""
+    """Take these reports and return the only rank."""
     said = list(reports)
     now = max(r.received_monotonic_seconds for r in said)
     ranks.take(said, KNOWN, now)
@@ -94,7 +94,7 @@ def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | Non
 
 @pytest.mark.parametrize("device", [GPU.uuid, GPU.uuid.upper(), DIGITS])
 def test_a_uuid_names_its_gpu_by_its_digits(device: str) -> None:
-    """Prefix and case do not matter."""
+    """Prefix and case are ignored."""
     assert locate(report(device=device), KNOWN) == Place(GPU.uuid, None)
 
 
@@ -112,7 +112,7 @@ def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None
 
 
 def test_under_mig_the_process_shows_which_instance_the_parents_uuid_means() -> None:
-    """The driver lists the process on one of the instances; otherwise nothing is claimed."""
+    """The driver lists the process on one instance; else the place is not known."""
     shares = (
         ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
         ShareReading(gpu_instance=2, processes=(Process(4242, "compute"),)),
@@ -132,13 +132,13 @@ def test_without_a_uuid_the_process_list_decides() -> None:
 
 
 def test_no_device_and_a_foreign_device() -> None:
-    """A job on the CPU is shown without a GPU, one on a GPU that is not ours not at all."""
+    """A job on the CPU is shown without a GPU, one on a foreign GPU is not shown."""
     assert locate(report(device=NO_DEVICE), KNOWN) == NOWHERE
     assert locate(report(device="GPU-" + DIGITS.replace("0", "9")), KNOWN) is None
 
 
 def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
-    """Series never change their labels, whatever a later report claims."""
+    """Its labels never change, whatever later reports say."""
     ranks = Ranks()
     ranks.take([report(device=None)], UNREADABLE, 100.0)
     assert ranks.pictures(100.0) == ()
@@ -160,7 +160,7 @@ def test_a_rank_whose_gpu_is_not_found_is_logged_once(caplog: pytest.LogCaptureF
 
 
 def test_ranks_without_a_gpu_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Any user can report hundreds of them: each is logged, but one in ten seconds."""
+    """Any user can report hundreds of them: at most one line in 10 s."""
     caplog.set_level(logging.INFO)
     ranks = Ranks()
     device = "GPU-" + "9" * 32
@@ -179,7 +179,7 @@ def test_ranks_without_a_gpu_do_not_fill_the_log(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_restarted_process_goes_on_counting() -> None:
-    """The old process's totals stay, also once it is forgotten."""
+    """The totals of the old process stay, even after it is forgotten."""
     ranks = Ranks()
     old = report(100.0, totals=totals(wait=5.0, steps=10))
     new = report(110.0, report_id="b" * 32, totals=totals(wait=1.0, steps=2))
@@ -192,7 +192,7 @@ def test_a_restarted_process_goes_on_counting() -> None:
 
 
 def test_a_run_is_that_of_the_longest_running_process() -> None:
-    """A restart begins a new one, while the totals go on; silence ends none."""
+    """A restart resets it, the totals continue."""
     ranks = Ranks()
 
     def ran(number: int, seconds: float, *, alive: bool = True) -> TrainingReport:
@@ -207,7 +207,7 @@ def test_a_run_is_that_of_the_longest_running_process() -> None:
 
 
 def test_a_process_that_reports_again_is_not_counted_twice() -> None:
-    """It was silent for long and dropped, while another one of the rank was known."""
+    """It was dropped after a long silence while another process of the rank was known."""
     ranks = Ranks()
     one = report(100.0, totals=totals(wait=5.0, steps=10))
     two = report(101.0, report_id="b" * 32, totals=totals(steps=1))
@@ -218,7 +218,7 @@ def test_a_process_that_reports_again_is_not_counted_twice() -> None:
 
 
 def test_many_restarts_are_all_counted() -> None:
-    """A job that crashes over and over keeps every step that it made."""
+    """A job that crashes in a loop keeps all its steps."""
     ranks = Ranks()
     for number in range(200):
         said = report(100.0 + number, report_id=f"{number:032x}", totals=totals(steps=1))
@@ -228,7 +228,7 @@ def test_many_restarts_are_all_counted() -> None:
 
 
 def test_a_rank_is_forgotten_with_its_last_process() -> None:
-    """And begins anew when it comes back."""
+    """It starts at 0 when it returns."""
     ranks = Ranks()
     after(ranks, [report(100.0, totals=totals(steps=10))])
     ranks.take([], KNOWN, 101.0)
@@ -242,7 +242,7 @@ def test_a_rank_is_forgotten_with_its_last_process() -> None:
 def test_totals_never_fall_while_a_rank_is_known(
     events: list[tuple[int, float, bool]],
 ) -> None:
-    """Whatever processes come, report and go under the same job and rank."""
+    """Whatever processes start, report and end under one job and rank."""
     ranks = Ranks()
     live: dict[int, TrainingReport] = {}
     spent: set[int] = set()
@@ -272,7 +272,7 @@ def test_totals_never_fall_while_a_rank_is_known(
 
 @given(st.lists(st.floats(0, 1e5), min_size=2, max_size=50), st.randoms(use_true_random=False))
 def test_no_total_falls_by_a_rounding(waits: list[float], random: Random) -> None:
-    """The order in which processes end changes how their floats are added up."""
+    """The sum of floats depends on the order in which processes end."""
     ranks = Ranks()
     said = [
         report(100.0, report_id=f"{number:032x}", totals=totals(wait, wait, forward=wait))
@@ -290,7 +290,7 @@ def test_no_total_falls_by_a_rounding(waits: list[float], random: Random) -> Non
 
 
 def test_a_living_rank_that_is_silent_is_not_shown_and_goes_on_later() -> None:
-    """With what runs before it did, and with what of its stall was not believed."""
+    """With its earlier totals and its withheld stall."""
     ranks = Ranks()
     idle = gaps((900.0, 0.0))
     old = report(100.0, report_id="b" * 32, totals=totals(steps=1000), alive=False)
@@ -328,7 +328,7 @@ def test_a_stall_beyond_the_idle_time_is_cut_and_counted() -> None:
 
 @pytest.mark.parametrize(("late", "ticks"), [(0.0, 1), (0.5, 3), (19.9, 3), (20.1, 1)])
 def test_a_report_is_judged_once_its_gpu_was_observed(late: float, ticks: int) -> None:
-    """At the third tick at the latest; at once where the GPU was not observed for 20 s."""
+    """At the third tick at the latest; at once if the GPU was last read 20 s ago."""
     ranks, clock = Ranks(), gaps((60.0, 1.0), start=40.0)
     first, later = (report(at, totals=totals(at, at)) for at in (99.0, 100.0 + late))
     after(ranks, [first], clock)
@@ -340,7 +340,7 @@ def test_a_report_is_judged_once_its_gpu_was_observed(late: float, ticks: int) -
 
 
 def test_a_stall_that_did_not_fit_once_is_counted_once() -> None:
-    """The minutes after it fit."""
+    """The minutes after it are plausible."""
     ranks, clock = Ranks(), gaps()
     for second in range(1, 242):
         clock.advance(100.0 + second, 1.0, 0.1)
@@ -361,7 +361,7 @@ def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
 
 
 def test_time_that_was_not_observed_refutes_no_stall() -> None:
-    """While the GPU was lost, or where its idle time cannot be read, all is let through."""
+    """While the GPU is lost, or its idle time is not known, any stall is accepted."""
     ranks, clock = Ranks(), gaps()
     after(ranks, [report(100.0, totals=totals(0.0, 0.0))], clock)
     for second in range(1, 100):
@@ -384,7 +384,7 @@ def test_time_that_was_not_observed_refutes_no_stall() -> None:
 def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
     events: list[tuple[float, float, float]],
 ) -> None:
-    """Over any sequence of intervals, stalls and idle times."""
+    """For any intervals, stalls and idle times."""
     ranks, clock = Ranks(), gaps()
     now, claimed, idle, last = 100.0, 0.0, 0.0, 0.0
     after(ranks, [report(now, totals=totals(0.0, 0.0))], clock)
@@ -405,7 +405,7 @@ def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
 
 
 def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
-    """It ends with the job, or with its silence."""
+    """Until the job ends or falls silent."""
     ranks, clock = Ranks(), gaps((1.0, 0.5), (1.0, 0.5))
     after(ranks, [report(100.0, totals=totals(1.0, 0.5))], clock)
     assert ranks.claims.stalls[HERE].of_idle is None
@@ -422,7 +422,7 @@ def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
 
 
 def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
-    """Two that differ give none, nor does one that has ended."""
+    """None if two differ; ended ranks do not count."""
     ranks = Ranks()
     one = report(100.0, precision="fp16")
     two = report(100.0, rank=1, report_id="b" * 32, precision="bf16")
@@ -439,7 +439,7 @@ def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:
 
 
 def users(*uids: int | None, **changes: object) -> list[TrainingReport]:
-    """Return a report of each user, under one job and rank on one GPU."""
+    """Return one report per user, with one job and rank on one GPU."""
     return [
         report(
             100.0,
@@ -457,7 +457,7 @@ def names(ranks: Ranks) -> list[str]:
 
 
 def test_who_comes_as_another_leaves_gets_a_name_of_its_own() -> None:
-    """Totals of one user never go on as those of another."""
+    """One user's totals are never continued by another user."""
     ranks = Ranks()
     alice, bob = users(1, 2, totals=totals(steps=100))
     ranks.take([alice], KNOWN, 100.0)
@@ -467,7 +467,7 @@ def test_who_comes_as_another_leaves_gets_a_name_of_its_own() -> None:
 
 
 def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
-    """A name that looks like another's with its owner is one more name."""
+    """A name that looks like another one with its owner is one more name."""
     ranks = Ranks()
     alice, bob, carol = users(1, 2, 3)
     taken = [alice, replace(carol, job="resnet (bob)"), bob]
@@ -487,7 +487,7 @@ def test_names_are_unique_and_short_whatever_users_call_their_jobs() -> None:
     )
 )
 def test_no_two_jobs_ever_share_a_name(ticks: list[list[tuple[int, str]]]) -> None:
-    """Whatever comes and goes; and no job changes its name while it is known."""
+    """And no job changes its name while it is known."""
     ranks = Ranks()
     before: dict[str, str] = {}
     for present in ticks:
@@ -528,7 +528,7 @@ def listed(*pids: int) -> list[GpuShares]:
 def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
     changes: dict[str, object], gpus: list[GpuShares], expected: bool | None
 ) -> None:
-    """Or an ancestor of it, and on no other: nothing is believed where no list can be read."""
+    """It or an ancestor; without a process list it is unverified."""
     ranks = Ranks()
     ranks.take([report(100.0, **changes)], gpus, 100.0)
     (rank,) = ranks.pictures(100.0)
@@ -537,7 +537,7 @@ def test_a_rank_is_on_the_gpu_that_the_driver_lists_it_on(
 
 
 def test_any_instance_of_the_gpu_will_do() -> None:
-    """Under MIG the driver may list a process on another share than its runtime names."""
+    """Under MIG the driver may list a process on another instance than the runtime."""
     shares = (
         ShareReading(gpu_instance=1, processes=(Process(4242, "compute"),)),
         ShareReading(gpu_instance=2, processes=None),
@@ -549,7 +549,7 @@ def test_any_instance_of_the_gpu_will_do() -> None:
 
 
 def test_an_ended_rank_stays_what_it_was() -> None:
-    """The driver no longer lists it, as it should."""
+    """The driver no longer lists it then."""
     ranks = Ranks()
     ranks.take([report()], listed(4242), 100.0)
     ranks.take([report(alive=False)], listed(), 101.0)
@@ -561,7 +561,7 @@ def test_an_ended_rank_stays_what_it_was() -> None:
 
 
 def test_what_is_degraded_is_that_of_its_living_processes() -> None:
-    """In the order of the table, each once."""
+    """In the order of the table, without duplicates."""
     ranks = Ranks()
     one = report(100.0, degraded=("loaders", "client"))
     two = report(100.0, report_id="b" * 32, degraded=("checkpoints", "client"))
@@ -572,7 +572,7 @@ def test_what_is_degraded_is_that_of_its_living_processes() -> None:
 
 
 def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
-    """No ratio and no bounds are made of a phase that is not there."""
+    """Without the phase there are no ratio and no bounds."""
     ranks, clock = Ranks(), gaps()
     for second in range(1, 25):
         clock.advance(100.0 + second, 1.0, 0.7)
@@ -591,7 +591,7 @@ def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
 
 
 def test_a_phase_that_was_reported_once_stays() -> None:
-    """Also one that took no time and is left out again; others never come of themselves."""
+    """Even one of no time that a later report omits."""
     ranks = Ranks()
     first = TrainingTotals(phase_seconds={"data": 0.0, "eval": 0.0})
     after(ranks, [report(100.0, totals=first)])

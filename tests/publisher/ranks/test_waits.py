@@ -10,13 +10,13 @@ from exporter.publisher.ranks.waits import RankSummary, Waits
 
 
 def said(seconds: float, wait: float, stall: float | None = None) -> RankSummary:
-    """A report of a rank that announces nothing."""
+    """Return a report of a rank that announces no waits."""
     return RankSummary(seconds, wait, stall, seconds, False, False, False, False)
 
 
 @pytest.mark.parametrize(("apart", "judged"), [(0.4, False), (0.6, True)])
 def test_nothing_is_judged_over_less_than_half_a_second(apart: float, *, judged: bool) -> None:
-    """Two reports that come together say nothing of what the rank usually does."""
+    """Two reports close together give no ratio."""
     waits = Waits()
     waits.add(said(100.0, 5.0), None)
     waits.add(said(100.0 + apart, 5.0 + apart / 2), None)
@@ -28,7 +28,7 @@ def test_nothing_is_judged_over_less_than_half_a_second(apart: float, *, judged:
 def test_without_idle_time_there_is_nothing_to_explain(
     idle_ratio: float, *, explained: bool
 ) -> None:
-    """A thousandth of the time between the reports, wherever on the clock they lie."""
+    """Below a thousandth of the time."""
     gaps, waits = GapClock(), Waits()
     for second in range(1000, 1013):
         gaps.advance(float(second), 1.0, idle_ratio)

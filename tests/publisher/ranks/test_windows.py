@@ -43,7 +43,7 @@ def gap_clock(idle: Sequence[bool]) -> GapClock:
 def test_the_totals_of_ranks_that_share_a_gpu_hold_the_truth(
     idle: list[bool], waits: list[list[bool]], reported: list[list[int]]
 ) -> None:
-    """It is idle because of any of them; each reports when it likes, from its first report on."""
+    """Any of them may cause the idle time; each reports at its own times."""
     clocks = [gap_clock(idle[:second]) for second in range(SECONDS + 1)]
     shared = SharedStall()
     lower = upper = 0.0
@@ -88,7 +88,7 @@ def test_the_totals_of_ranks_that_share_a_gpu_hold_the_truth(
 
 
 def test_what_is_counted_long_ago_is_remembered_together() -> None:
-    """A window that lasted all the while adds nothing that shorter ones have counted."""
+    """A long window adds nothing that shorter windows have added."""
     shared = SharedStall()
 
     def mark(second: int) -> Mark:
@@ -111,7 +111,7 @@ def test_what_is_counted_long_ago_is_remembered_together() -> None:
 
 
 def test_of_several_processes_of_one_rank_nothing_is_known_at_least() -> None:
-    """Their waits may overlap: 10 s of each need not be 20 s of one."""
+    """Their waits may overlap, so there is no lower bound."""
     times = [GapTimes(float(s), float(s), float(s), float(s)) for s in (0, 10)]
     window = StallWindow(Mark(0.0, 0.0, times[0])).add(
         Mark(10.0, 20.0, times[1]), announced=False, several=True, ending=False
@@ -121,7 +121,7 @@ def test_of_several_processes_of_one_rank_nothing_is_known_at_least() -> None:
 
 
 def test_an_unobserved_window_infers_nothing() -> None:
-    """Of less than nine tenths."""
+    """If less than nine tenths of it were observed."""
     begin = Mark(0.0, 0.0, GapTimes(0.0, 0.0, 0.0, 0.0))
     for observed, seen in ((8.9, False), (9.1, True)):
         end = Mark(10.0, 10.0, GapTimes(observed, observed, observed, 10.0))

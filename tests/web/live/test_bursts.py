@@ -85,7 +85,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 
 def test_each_keeps_one_state(shown: Shown) -> None:
-    """Whatever the second in which it is looked at; page and ``status`` say the same."""
+    """In every second, on the page and in ``status``."""
     words = {tuple(row["words"]["word"] for row in rows) for rows in shown.rows}
     assert words == shown.status
     [(first, second, third, fourth)] = words
@@ -96,7 +96,7 @@ def test_each_keeps_one_state(shown: Shown) -> None:
 
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_numbers_are_of_the_last_ten_seconds(shown: Shown, gpu: int) -> None:
-    """With the truth beside it: the mean of ten seconds lies this near to that of all time."""
+    """The mean of 10 s is near the true mean of all time."""
     work, pause = BURSTS[gpu]
     duty = work / (work + pause)
     off = min(work, pause) * max(work, pause) / (work + pause) / 9.5 + 0.02
@@ -126,7 +126,7 @@ def test_bounds_are_of_the_last_ten_seconds_too(shown: Shown, gpu: int) -> None:
 
 
 def test_trails_stay_where_the_point_is(shown: Shown) -> None:
-    """A trail does not lead through the pauses, in which there is no place on the chart."""
+    """A trail does not pass through pauses, which have no place on the chart."""
     times, columns = shown.store.history.recent(TRAIL_COLUMNS, 25.0)
     trails = json.loads(trails_json(times, columns))["trails"]
     assert len(trails) == 2

@@ -64,7 +64,7 @@ def played(
 
 
 def test_it_says_that_it_has_ended(file: Path) -> None:
-    """Not that its GPUs are lost; and that it is recorded, and what it is a recording of."""
+    """Its GPUs are not called lost, and the notice says what was recorded."""
     clock = ManualClock(2_000_000.0, 5000.0)
     seen = list(played(Replay(Recording(file), clock), clock, SECONDS + 10))
     page, answer = seen[SECONDS // 2]
@@ -85,7 +85,7 @@ def test_it_says_that_it_has_ended(file: Path) -> None:
 
 
 def test_a_recording_in_a_loop_does_not_end(file: Path) -> None:
-    """It is recorded all the same."""
+    """The notice says that it is recorded."""
     clock = ManualClock(2_000_000.0, 5000.0)
     for page, _ in played(Replay(Recording(file), clock, loop=True), clock, 3 * SECONDS):
         assert page["notice"] == RECORDED
@@ -93,5 +93,5 @@ def test_a_recording_in_a_loop_does_not_end(file: Path) -> None:
 
 
 def test_the_publisher_still_says_it_in_these_words() -> None:
-    """A GPU of which nothing comes any more is told from one that was lost in the recording."""
+    """A GPU without new readings is told from one that was lost in the recording."""
     assert STALE == NOT_FRESH

@@ -28,7 +28,7 @@ from tests.web.live.viewer import Viewer
 
 
 def node(number: int) -> Snapshot:
-    """A snapshot that differs from those of other numbers."""
+    """Return a snapshot that differs from those of other numbers."""
     gpu = snapshots.h100_training()
     assert gpu.vitals is not None
     gpu = replace(gpu, vitals=replace(gpu.vitals, power_watts=100.0 + number))
@@ -36,7 +36,7 @@ def node(number: int) -> Snapshot:
 
 
 class Stage:
-    """A daemon whose publisher is a thread, as it is in life."""
+    """A daemon with a publisher in a thread of its own."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
@@ -90,7 +90,7 @@ def test_a_snapshot_and_then_diffs(play: Play) -> None:
 
 
 def test_before_the_first_snapshot(play: Play) -> None:
-    """Whoever comes early gets that, and then everything."""
+    """An early viewer gets the placeholder, then the whole view."""
 
     async def act(stage: Stage) -> None:
         viewer = Viewer(stage.daemon.app)
@@ -133,7 +133,7 @@ def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first viewer, and after the last, no view is made."""
+    """No view is made before the first viewer and after the last."""
     made: list[int] = []
 
     async def act(stage: Stage) -> None:
@@ -164,7 +164,7 @@ def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.Mo
 
 
 def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
-    """Others get every diff; the slow one gets the whole view when it reads again, then diffs."""
+    """Others get every diff; the slow one gets the whole view next, then diffs."""
 
     async def act(stage: Stage) -> None:
         await stage.publish()
@@ -192,7 +192,7 @@ def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
 
 
 def test_a_stuck_viewer_makes_room(play: Play) -> None:
-    """One that takes nothing for half a minute does not count any more."""
+    """A viewer that reads nothing is disconnected."""
 
     async def act(stage: Stage) -> None:
         await stage.publish()
@@ -219,7 +219,7 @@ def test_a_stuck_viewer_makes_room(play: Play) -> None:
 
 
 def test_too_many_streams(play: Play) -> None:
-    """The 33rd is refused in one line; when one goes there is room again."""
+    """The 33rd stream is refused in one line, until another one ends."""
 
     async def act(stage: Stage) -> None:
         await stage.publish()
@@ -243,7 +243,7 @@ def test_too_many_streams(play: Play) -> None:
 
 
 def test_no_address_has_all_streams(play: Play) -> None:
-    """Another one gets in for the newest of those that have most, until all have as many."""
+    """At the limit a new address evicts the newest stream of the address with the most."""
 
     async def act(stage: Stage) -> None:
         await stage.publish()
@@ -274,7 +274,7 @@ def test_no_address_has_all_streams(play: Play) -> None:
 
 
 def test_streams_end_with_the_daemon(play: Play) -> None:
-    """All end at once, and no new one begins."""
+    """All streams end and new ones are refused."""
 
     async def act(stage: Stage) -> None:
         await stage.publish()
@@ -293,7 +293,7 @@ def test_streams_end_with_the_daemon(play: Play) -> None:
 
 
 def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
-    """The publisher goes on when the server has gone, as at shutdown."""
+    """Publishing does not fail after the server has stopped."""
 
     async def act() -> None:
         await asyncio.to_thread(daemon.publish, node(1))
@@ -309,7 +309,7 @@ def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
 
 
 def test_fast_snapshots_are_left_out(play: Play) -> None:
-    """At ten snapshots a second there is one event a second, with all that changed."""
+    """At ten snapshots a second there is one event a second, with all changes."""
 
     async def act(stage: Stage) -> None:
         await stage.publish(20, 0.1)
@@ -330,7 +330,7 @@ def test_fast_snapshots_are_left_out(play: Play) -> None:
 
 
 def test_viewers_that_come_between_two_events(play: Play) -> None:
-    """Whoever comes while snapshots are left out still ends with the same view as the others."""
+    """A viewer that connects between two events ends with the same view as the others."""
 
     async def act(stage: Stage) -> None:
         await stage.publish(5, 0.1)
@@ -369,7 +369,7 @@ def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_head(play: Play) -> None:
-    """A HEAD request gets the headers and is over."""
+    """A HEAD request gets the headers only."""
 
     async def act(stage: Stage) -> None:
         viewer = Viewer(stage.daemon.app, "HEAD")
@@ -401,7 +401,7 @@ def test_patches_lead_from_one_to_the_other(before: dict[str, Any], after: dict[
 
 @given(objects)
 def test_equal_objects_have_an_empty_patch(value: dict[str, Any]) -> None:
-    """Nothing is said about what did not change."""
+    """No change, no member."""
     assert merge_patch(value, value) == {}
 
 

@@ -38,14 +38,14 @@ def shared(gpu: Gpu, **changes: Any) -> Gpu:
 
 
 def test_a_gpu_without_ceilings() -> None:
-    """It is not for lack of work that it has no place on the chart."""
+    """Its missing place on the chart is not explained by a lack of work."""
     words = row(shared(snapshots.t4_estimate(), ceilings=None, roofline=None))["words"]
     assert words["used"] == "42 % used"
     assert words["point"] == "its ceilings are not known, so no place on the chart"
 
 
 def test_a_lost_gpu_keeps_its_roof() -> None:
-    """Its own, not that of another GPU model; of one that was divided there is none."""
+    """It keeps its own ceilings; a GPU with MIG on has none."""
     t4 = snapshots.t4_estimate(1)
     gone = replace(t4, up=False, down_reason="lost", shares=())
     found = view(snapshots.snapshot(snapshots.h100_training(0), gone))
@@ -57,7 +57,7 @@ def test_a_lost_gpu_keeps_its_roof() -> None:
 
 @pytest.mark.parametrize("name", snapshots.EXAMPLES)
 def test_every_view_is_json_without_nulls(name: str) -> None:
-    """What is not known is left out, but in columns; every row's ceilings are in the view."""
+    """Unknown members are absent, except in columns; every row's ceilings are in the view."""
     found = view(snapshots.EXAMPLES[name])
     for each in found["rows"].values():
         assert len(each.pop("values", COLUMNS)) == len(COLUMNS)
@@ -92,7 +92,7 @@ def test_derived_roofs_differ() -> None:
 
 
 def test_measured_stall_wins_over_inferred_bounds() -> None:
-    """What the job measures is shown, of the rank that loses most."""
+    """The measured stall of the worst rank is shown."""
     gpu = snapshots.h100_starved()
     gpu = replace(gpu, shares=(replace(gpu.shares[0], data_stall={"client": Bounds(0.25, 0.35)}),))
     rank = snapshots.rank_on_gpu()
@@ -104,7 +104,7 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
 
 
 def test_text_from_outside_is_cut() -> None:
-    """Four kilobytes of name are not sent to every viewer."""
+    """A name of 4 kB is not sent to every viewer."""
     long = "x" * 4096
     gpu = snapshots.h100_training()
     holder = gpu.shares[0].holder
@@ -146,7 +146,7 @@ def test_before_the_first_snapshot() -> None:
 
 
 def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]:
-    """The row of a GPU that is held, and whose job said so long ago that it waits for data."""
+    """Return the row of a held GPU whose job reported long ago that it waits for data."""
     idle = shared(
         snapshots.h100_idle(),
         held=True,
@@ -179,7 +179,7 @@ def test_a_gpu_in_its_data_wait_is_starved() -> None:
 
 
 def test_what_limits_by_input_is_starved() -> None:
-    """As the limiter of the last ten seconds has it."""
+    """By the limiter of the last 10 s."""
     gpu = snapshots.h100_idle()
     recent = gpu.shares[0].recent
     assert recent is not None
@@ -192,7 +192,7 @@ def test_what_limits_by_input_is_starved() -> None:
 
 @pytest.mark.parametrize("up", [True, False])
 def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
-    """Whatever the GPU does now, and whatever harmless Xid came after it."""
+    """Whatever the GPU does, and whatever harmless Xid follows."""
     for age, explained in ((3599.0, True), (3601.0, False)):
         xids = {95: XidRecord(1, snapshots.NOW - age), 31: XidRecord(1, snapshots.NOW - 5)}
         gpu = replace(snapshots.h100_training(), xids=xids)
@@ -210,7 +210,7 @@ def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
 
 
 def test_a_recording_that_has_ended_says_so() -> None:
-    """Its GPUs are not lost; what is said of them is when they were last read."""
+    """Its GPUs are not called lost; the time of their last reading is shown."""
     gpus = [
         replace(
             gpu,
@@ -256,7 +256,7 @@ INSTALL = "pip install 'roofline-exporter[cupti]' and start the exporter with --
 def test_what_would_measure_a_gpu_without_counters(
     changes: dict[str, Any], said: tuple[str, ...]
 ) -> None:
-    """One sentence, of sources that there are, with the command."""
+    """One sentence with the command, for available sources only."""
     gpu = snapshots.t4_estimate()
     measure = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]["measure"]
     assert measure.startswith("Not measured, only bounded: ")
@@ -323,7 +323,7 @@ def test_what_nothing_counts_or_bounds(
     ],
 )
 def test_counters_that_could_be_read(states: dict[str, str], said: str) -> None:
-    """What keeps a source from answering, and what to do."""
+    """The reason why a source does not answer, and what to do."""
     gpu = replace(snapshots.t4_estimate(), states=states)
     hopper = replace(gpu, device=replace(gpu.device, architecture="Hopper"))
     assert said in row(hopper)["words"]["measure"]
@@ -337,7 +337,7 @@ def test_a_gpu_that_cupti_refuses_leaves_the_reason_to_the_log() -> None:
 
 
 def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
-    """The stock list of dcgm-exporter has three of the ratios; all that is complete says who."""
+    """dcgm-exporter's default list has three of the ratios."""
     gpu = snapshots.h100_training()
     saturation = gpu.shares[0].saturation
     assert saturation is not None
@@ -363,7 +363,7 @@ def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
 
 
 def test_the_saturation_by_old_counters_is_shown() -> None:
-    """The last ten seconds, which are without them, say less."""
+    """The means of the last 10 s are without counters then."""
     gpu = snapshots.h100_training()
     share = gpu.shares[0]
     assert share.activity is not None
@@ -379,7 +379,7 @@ def test_the_saturation_by_old_counters_is_shown() -> None:
 
 
 def test_the_node_says_once_what_would_measure_several_gpus() -> None:
-    """Equal sentences are one; GPUs that are measured, divided or lost are not in them."""
+    """Equal sentences are merged; measured, divided and lost GPUs have none."""
     gpus = [snapshots.t4_estimate(index) for index in range(6)]
     found = view(snapshots.snapshot(*gpus, snapshots.h100_training(6), snapshots.lost(7)))
     said = found["measure"]
@@ -391,7 +391,7 @@ def test_the_node_says_once_what_would_measure_several_gpus() -> None:
 
 
 def test_a_scheduler_that_cannot_be_read_is_named() -> None:
-    """Whose work it is may be old then."""
+    """The workloads may be old then."""
     node = snapshots.snapshot(snapshots.h100_training())
     assert "measure" not in view(node) or "cannot be read" not in view(node)["measure"]
     kubelet = SourceState(up=False, failures_total=9, age_seconds=720.0)

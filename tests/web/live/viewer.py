@@ -24,7 +24,7 @@ class Event:
 
 
 def parsed(block: bytes) -> Event:
-    """Return what one block between two empty lines says."""
+    """Return the fields of one event block."""
     fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))
     data = fields.get("data")
     return Event(
@@ -97,15 +97,15 @@ class Viewer:
 
     @property
     def waiting(self) -> int:
-        """How many events came that nobody looked at."""
+        """The number of events that were not looked at."""
         return self._events.qsize()
 
     def stop_reading(self) -> None:
-        """Take nothing more, as a client whose buffers are full."""
+        """Stop reading, as a client with full buffers does."""
         self._flowing.clear()
 
     def read_on(self) -> None:
-        """Take what comes again."""
+        """Read again."""
         self._flowing.set()
 
     async def leave(self) -> None:

@@ -34,7 +34,7 @@ def html(*ranks: Rank, earlier: tuple[Rank, ...] = ()) -> str:
 
 
 def test_what_a_rank_did_in_the_last_seconds() -> None:
-    """Phases are shares of the step time since an earlier picture, whose window is named."""
+    """Phases are shares of the step time since an earlier snapshot, whose age is shown."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
     assert job_rate(NOW, BEFORE) == "4.1 steps/s in the 10 s up to its last report"
 
@@ -57,13 +57,13 @@ def test_a_stall_is_one_number() -> None:
 
 @pytest.mark.parametrize("before", [None, NOW])
 def test_without_an_earlier_picture(before: Rank | None) -> None:
-    """Nothing is made up of the phases and of the rate."""
+    """Without an earlier snapshot there are no phases and no rate."""
     assert job_phases(NOW, before) == {}
     assert job_rate(NOW, before) == ""
 
 
 def test_the_oldest_picture_counts() -> None:
-    """The bar and its legend show the phases since then, one beside the other."""
+    """Phases are computed since the oldest snapshot."""
     text = html(NOW, earlier=(NOW, BEFORE))
     assert '<b title="resnet">resnet rank 0</b> of ada' in text
     bars = re.findall(r'<rect class="phase ([a-z0-9-]+)" x="([0-9.]+)" width="([0-9.]+)"', text)
@@ -72,7 +72,7 @@ def test_the_oldest_picture_counts() -> None:
 
 
 def test_many_ranks_on_one_gpu_are_counted() -> None:
-    """Four are shown; those without a live process are not there."""
+    """Four are shown, ended ones are not counted."""
     ranks = [replace(NOW, rank=number) for number in range(7)]
     text = html(*ranks, replace(NOW, job="ended", processes=0))
     assert re.findall(r"rank (\d)", text) == [str(number) for number in range(SHOWN_RANKS)]
@@ -81,7 +81,7 @@ def test_many_ranks_on_one_gpu_are_counted() -> None:
 
 
 def test_jobs_that_are_not_on_the_gpu_come_last() -> None:
-    """Whatever they are called, they do not push out the one that is."""
+    """Unverified jobs push no verified job out, whatever their names."""
     junk = [replace(NOW, job=f"a{number}", verified=False) for number in range(SHOWN_RANKS)]
     text = html(*junk, NOW)
     assert re.findall(r">(\w+) rank 0<", text) == ["resnet", "a0", "a1", "a2"]
@@ -89,13 +89,13 @@ def test_jobs_that_are_not_on_the_gpu_come_last() -> None:
 
 
 def test_a_gpu_without_jobs_says_nothing() -> None:
-    """No empty section, also not for a job on another GPU."""
+    """There is no empty section, and none for a job on another GPU."""
     assert html() == ""
     assert gpu_jobs((NOW,), (), "GPU-other", None) == ""
 
 
 def test_names_of_jobs_are_text() -> None:
-    """And cut."""
+    """Names are escaped and cut."""
     text = html(replace(NOW, job="<script>" + "y" * 4096))
     assert "<script>" not in text
     assert "&lt;script&gt;y" in text
@@ -104,7 +104,7 @@ def test_names_of_jobs_are_text() -> None:
 
 
 def test_what_is_not_measured_is_said_in_words() -> None:
-    """And that the driver does not list the process; a whole rank needs no words."""
+    """And that a rank is unverified; a healthy rank has no such lines."""
     text = html(replace(NOW, verified=False, degraded=("helper_thread", "unverified")))
     assert "<li>helper thread: the loader is read in a helper thread: the wait of the " in text
     assert "<li>unverified: the driver does not list it on this GPU, whose own numbers" in text

@@ -137,7 +137,7 @@ def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
 
 
 def test_what_was_tried_is_said_where_something_was() -> None:
-    """No heading stands above an empty list."""
+    """There is no heading above an empty list."""
     assert "What was tried" not in problem_section(problem_view(snapshots.NO_DRIVER))
     text = problem_section(problem_view(snapshots.NO_DRIVER, ("driver library: somewhere",)))
     assert "<h3>What was tried</h3><ul><li>driver library: somewhere</li>" in text
@@ -147,7 +147,7 @@ def test_what_was_tried_is_said_where_something_was() -> None:
     "what", ["the recording a/b c.jsonl has ended", "the recording has ended: a.jsonl:3: cut off"]
 )
 def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: str) -> None:
-    """How to play it again is said, not what to do about a GPU that is lost."""
+    """The page says how to play it again, not what to do about a lost GPU."""
     node = snapshots.EXAMPLES["lost"]
     daemon.publish(replace(node, problem=what, devices={"pci": 0}))
     text = daemon.client.get("/").text
@@ -158,7 +158,7 @@ def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: st
 
 
 def test_two_gpus_of_one_index(daemon: Daemon) -> None:
-    """One that is lost and the one that has got its index have different names everywhere."""
+    """A lost GPU and the one that got its index have different names everywhere."""
     here = snapshots.h100_training(1)
     gone = snapshots.lost(1)
     daemon.publish(snapshots.snapshot(gone, here))
@@ -194,7 +194,7 @@ def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str)
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])
 def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> None:
-    """A text browser shows no empty row, choice, link or legend of a chart that is not drawn."""
+    """A text browser shows no empty row, legend or link."""
     page = Page(client.get(path).text)
     assert not {"template", "select", "label", "canvas"} & set(page.tags)
     for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
@@ -202,7 +202,7 @@ def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> N
 
 
 def chart_tables(text: str) -> dict[str, str]:
-    """The table of each chart by the name of it."""
+    """Return the table of each chart by its name."""
     return dict(re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text))
 
 
@@ -234,7 +234,7 @@ def test_tables_behind_the_charts(daemon: Daemon) -> None:
 
 
 def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
-    """A limit that is lowered now was not so before."""
+    """A power limit that is lowered now does not change past samples."""
     gpu = snapshots.h100_training(0)
     assert gpu.board is not None
     lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
@@ -246,7 +246,7 @@ def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
 
 
 def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
-    """Where no time parts are measured: beside how the GPU is measured, of the last 10 s."""
+    """Without measured time parts, their bounds of the last 10 s are shown."""
     gpu = snapshots.t4_estimate()
     (share,) = gpu.shares
     recent = Recent(seconds=10.0, time_bounds={"saturated": Bounds(0.25, 0.5)})
@@ -265,7 +265,7 @@ def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0"])
 def test_pages_are_compressed(client: TestClient, path: str) -> None:
-    """For those who take that."""
+    """For clients that accept gzip."""
     with client.stream("GET", path, headers={"accept-encoding": "gzip"}) as answer:
         assert answer.headers["content-encoding"] == "gzip"
         assert answer.headers["vary"] == "Accept-Encoding"
@@ -277,7 +277,7 @@ def test_pages_are_compressed(client: TestClient, path: str) -> None:
 
 
 def test_many_rows_are_compact_at_once(daemon: Daemon) -> None:
-    """Before any script runs, so that nothing moves when one does."""
+    """Before any script runs, so that the layout does not move."""
     for count, compact in ((16, False), (17, True)):
         daemon.publish(snapshots.snapshot(*map(snapshots.h100_training, range(count))))
         assert ('<body class="many">' in daemon.client.get("/").text) is compact
@@ -290,7 +290,7 @@ def facts(text: str, name: str) -> str:
 
 
 def test_the_facts_name_every_workload(daemon: Daemon) -> None:
-    """Each with its scheduler and all that it is called, and since when nobody has opened it."""
+    """With scheduler, all names, and for how long it is unopened."""
     gpu = snapshots.h100_idle(0)
     [share] = gpu.shares
     work = ShareWork(
@@ -322,7 +322,7 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
 
 
 def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
-    """The same page by UUID and by index; an instance has its own, its GPU shows all of them."""
+    """UUID and index lead to one page; an instance has its own."""
     uuid = snapshots.H100_DEVICE.uuid
     for path in ("/gpu/0", f"/gpu/{uuid}"):
         [row] = Page(client.get(path).text).rows

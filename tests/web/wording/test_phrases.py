@@ -86,13 +86,13 @@ def test_every_part_has_a_name() -> None:
     ],
 )
 def test_what_bounds_say(bounds: dict[str, tuple[float, float]], said: str | None) -> None:
-    """Bounds that say nothing are left out; ends that read the same are one number."""
+    """Trivial bounds are left out; bounds that round to one number are one number."""
     assert bounds_sentence(bounds) == (None if said is None else f"Where the time goes: {said}.")
 
 
 @given(RATIOS, RATIOS)
 def test_no_end_is_said_that_the_bounds_do_not_have(one: float, other: float) -> None:
-    """At least is only said of a part that cannot be 0, at most of one that cannot be all."""
+    """ "At least" is for a part above 0, "at most" for one below 100 %."""
     lower, upper = sorted((one, other))
     said = bounds_sentence({"idle": (lower, upper)})
     if said is None:
@@ -105,7 +105,7 @@ def test_no_end_is_said_that_the_bounds_do_not_have(one: float, other: float) ->
 
 
 def test_every_reason_has_words_without_abbreviations() -> None:
-    """Those that the driver may give, and no others."""
+    """Exactly the driver's throttle reasons have words."""
     assert tuple(THROTTLE_WORDS) == THROTTLE_REASONS
     assert throttle_words("sw_power_cap") == "software power cap"
     assert not [words for words in THROTTLE_WORDS.values() if re.search(r"\b[sh]w\b|_", words)]
@@ -113,7 +113,7 @@ def test_every_reason_has_words_without_abbreviations() -> None:
 
 
 def test_bits_are_reasons_in_their_order() -> None:
-    """Each bit alone, all of them, and none."""
+    """Each bit alone, all, and none."""
     for bit, reason in enumerate(THROTTLE_REASONS):
         assert throttled_by(1 << bit) == [THROTTLE_WORDS[reason]]
     assert throttled_by((1 << len(THROTTLE_REASONS)) - 1) == list(THROTTLE_WORDS.values())

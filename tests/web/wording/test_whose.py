@@ -38,13 +38,13 @@ CONTAINER = "4f1c0d9be2a7" + "0" * 52
     ],
 )
 def test_words(workload: Workload, words: str) -> None:
-    """As the label `owner` of the rules has them; what is not known is left out."""
+    """As in the label `owner` of the rules; unknown parts are left out."""
     assert workload_words(workload) == words
 
 
 @given(st.sampled_from(SCHEDULERS), st.lists(st.text(max_size=20), min_size=8, max_size=8))
 def test_every_workload_has_words(scheduler: Any, names: list[str]) -> None:
-    """There is always something to call it by."""
+    """No workload has an empty name."""
     assert workload_words(Workload(scheduler, *names))
 
 
@@ -68,13 +68,13 @@ def _of_labels(labels: Labels) -> Workload:
 
 @pytest.mark.parametrize(("scheduler", "said", "name"), NAMED)
 def test_a_workload_is_called_as_in_the_rules(scheduler: Any, said: Labels, name: str) -> None:
-    """Page, `status`, alerts and dashboards have one word for it."""
+    """Page, `status`, alerts and dashboards use one name."""
     assert workload_words(Workload(scheduler, **said)) == name
 
 
 @pytest.mark.parametrize(("series", "name"), SEVERAL.values(), ids=SEVERAL)
 def test_several_workloads_are_called_as_in_the_rules(series: Sequence[Series], name: str) -> None:
-    """A GPU that nobody has opened has one owner, whoever is asked."""
+    """An unopened GPU has the same owner everywhere."""
     words = words_of([_of_labels(each.labels) for each in series])
     unopened = Facts(0, allocated=True, held=False, idle=True, workloads=words)
     assert owner(unopened) == name
@@ -92,7 +92,7 @@ def test_long_names_are_cut_in_words() -> None:
 
 
 def test_an_instance_without_counters_is_unopened_too() -> None:
-    """What nobody holds does nothing, also where that is not seen; what is seen to work does."""
+    """A GPU without a process is idle even if its use is not read."""
     facts = Facts(0, held=False, allocated=True, unopened_seconds=61.0)
     assert (phrases.idle(facts), short.idle(facts)) == ("unopened 1 min", "1m given")
     works = Facts(0, held=False, allocated=True, idle=False)
@@ -116,12 +116,12 @@ def test_an_instance_without_counters_is_unopened_too() -> None:
     ],
 )
 def test_only_the_clients_own_suffix_is_cut(job: str, shown: str) -> None:
-    """Whatever a person has put behind an @ stays."""
+    """Any other text behind an @ stays."""
     assert display_names([job]) == {job: shown}
 
 
 def test_what_is_not_clear_is_shown_in_full() -> None:
-    """Two runs of one script, or a job that is really called so."""
+    """For two runs of one script, or a job with that very name."""
     runs = ["main@slurm-1", "main@slurm-2", "eval@slurm-1", "eval", "test@slurm-1"]
     assert display_names(runs) == {
         "main@slurm-1": "main@slurm-1",

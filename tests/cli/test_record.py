@@ -28,10 +28,10 @@ from exporter.sources.recording import (
     LineFile,
     Recorder,
     Recording,
-    WorkRecorder,
+    WorkloadRecorder,
     header_of,
 )
-from exporter.sources.recording.header import Header, iso_time
+from exporter.sources.recording.recording import Header, iso_time
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.version import version
 from tests.clocks import ManualClock
@@ -373,8 +373,8 @@ def test_eight_gpus_for_five_minutes_fit_into_a_mail(
     demo.round(0.0)
     file = LineFile(tmp_path / "r.jsonl.gz")
     header = header_of(demo, SPECS, interval, clock.time())
-    work = WorkRecorder(demo.workloads)
-    recorder = Recorder(file, header, clock, clock.monotonic(), work=work)
+    workloads = WorkloadRecorder(demo.workloads)
+    recorder = Recorder(file, header, clock, clock.monotonic(), workloads=workloads)
     for _ in range(round(60 / interval)):
         clock.advance(interval)
         demo.round(0.0)

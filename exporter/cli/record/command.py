@@ -41,7 +41,7 @@ def run(invocation: Invocation) -> int:
     from exporter.cli.readers import choose_readers, choose_workloads
     from exporter.cli.record.loop import record
     from exporter.publisher.redact import WithoutSerials, without_users
-    from exporter.sources.recording import WorkRecorder
+    from exporter.sources.recording import WorkloadRecorder
     from exporter.specs import load_specs
 
     specs, clock = load_specs(settings.specs), SystemClock()
@@ -50,16 +50,16 @@ def run(invocation: Invocation) -> int:
     interval = settings.poll_interval_seconds
     stopped = threading.Event()
     on_stop(stopped.set)
-    kept = None if settings.identity_serial else WithoutSerials().report
-    work = WorkRecorder(workloads, None if settings.process_owner else without_users)
+    redact = None if settings.identity_serial else WithoutSerials().report
+    recorder = WorkloadRecorder(workloads, None if settings.process_owner else without_users)
     for source in workloads:
         source.start()
     try:
         summary = record(
             *(readers, specs, clock, path, interval, length),
             force=given.force,
-            kept=kept,
-            work=work,
+            redact=redact,
+            workloads=recorder,
             stopped=stopped,
         )
     finally:

@@ -12,7 +12,7 @@ from exporter.clock import Clock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import Readers
 from exporter.model.reading import SlotReport
-from exporter.sources.recording import LineFile, Recorder, WorkRecorder, header_of
+from exporter.sources.recording import LineFile, Recorder, WorkloadRecorder, header_of
 from exporter.specs import SpecBook
 
 
@@ -25,15 +25,15 @@ def record(
     duration_seconds: float | None,
     *,
     force: bool = False,
-    kept: Callable[[SlotReport], SlotReport] | None = None,
-    work: WorkRecorder | None = None,
+    redact: Callable[[SlotReport], SlotReport] | None = None,
+    workloads: WorkloadRecorder | None = None,
     stopped: threading.Event | None = None,
     wait: Callable[[float], object] | None = None,
 ) -> str:
     """Record until stopped or for `duration_seconds`; return one line on what was written.
 
-    `kept` returns of each report what is to be written; without it that is everything. `work` has
-    the sources of workloads, which are started.
+    `redact` returns the part of a report to record; without it, all is recorded. The sources of
+    `workloads` are started.
 
     Raises:
         ConfigError: the file may not be written.
@@ -54,7 +54,7 @@ def record(
         recorder: Recorder | None = None
         try:
             header = header_of(readers, specs, interval_seconds, unix)
-            recorder = Recorder(file, header, clock, started, kept, work)
+            recorder = Recorder(file, header, clock, started, redact, workloads)
             _run(recorder, readers, clock, interval_seconds, duration_seconds, stopped, wait)
             size = recorder.end()
         except OSError as error:

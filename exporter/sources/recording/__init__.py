@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings: everything that the sources handed over, as JSON lines in one file."""
+"""Recordings: all readings of the sources, as JSON lines in one file."""
 
 from exporter.sources.recording.files import Damage, LineFile
-from exporter.sources.recording.record import Recorder, header_of
+from exporter.sources.recording.record import Recorder, WorkloadRecorder, header_of
 from exporter.sources.recording.recording import Recording, Tick
-from exporter.sources.recording.work import WorkRecorder
 
 __all__ = [
     "Damage",
@@ -12,6 +11,6 @@ __all__ = [
     "Recorder",
     "Recording",
     "Tick",
-    "WorkRecorder",
+    "WorkloadRecorder",
     "header_of",
 ]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a recording may hold: it may come from anyone, and 1 MB of it may unpack to gigabytes.
+"""Limits on a recording: it may come from anyone, and 1 MB of it may unpack to gigabytes.
 
-A recording is read as it is played, so its length costs no memory. What does is the present line,
-and what is kept of each GPU, share and name for as long as the recording plays.
+A recording is read as it is played, so its length costs no memory. The current line does, and so
+does the state of each GPU, share and name, which is kept until the replay ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LONGEST_KEY_OF: Mapping[str, int] = {"pod_labels": 400}
 """Characters. The names of a pod and of its namespace are one key, and so is that of a label."""
 
 MOST_GPUS = 1024
-"""Under all their numbers, in the whole recording."""
+"""Different index or UUID, in the whole recording."""
 MOST_SHARES = 2048
 MOST_NAMES = 65_536
 """Keys of tables, by GPU; each may become a counter."""
@@ -54,7 +54,7 @@ _Name = tuple[str, Hashable]
 
 
 def check_line(line: bytes) -> None:
-    """Refuse a line of too many values, whatever they are.
+    """Refuse a line of too many values before it is parsed.
 
     Raises:
         InvalidLine: there are more than MOST_VALUES.
@@ -104,8 +104,8 @@ def _fields(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
-class Kept:
-    """What is kept of a recording while it plays, over all of its lines."""
+class MemoryBudget:
+    """Limits what the replay keeps in memory over all lines: per GPU, share and name."""
 
     def __init__(self) -> None:
         self._reports: dict[tuple[int, str | None], int] = {}
@@ -115,10 +115,10 @@ class Kept:
         self._names: set[tuple[str | None, _Name]] = set()
 
     def add(self, report: SlotReport) -> None:
-        """Count what is kept of a GPU's report.
+        """Add a GPU's report.
 
         Raises:
-            InvalidLine: it, or all that is kept by now, is too much.
+            InvalidLine: the report, or the total, exceeds a limit.
         """
         reading = report.reading
         device = reading.device if reading is not None else report.device
@@ -141,19 +141,11 @@ class Kept:
         if self._bytes > MOST_KEPT_BYTES:
             raise InvalidLine("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
 
-    def add_workloads(self, said: Mapping[Any, Any]) -> None:
-        """Count the reports of the sources of workloads; earlier ones are not kept.
-
-        Raises:
-            InvalidLine: it is too much.
-        """
-        weight(said, "workloads")
-
     def add_table(self, field: str, table: Mapping[Any, Any]) -> None:
-        """Count the names in a table that belongs to no GPU.
+        """Add the names in a table that belongs to no GPU.
 
         Raises:
-            InvalidLine: it, or all that is kept by now, is too much.
+            InvalidLine: the report, or the total, exceeds a limit.
         """
         names: set[_Name] = set()
         weight(table, field, names)

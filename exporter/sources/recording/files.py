@@ -28,7 +28,7 @@ class Damage(Exception):
 
 
 class LineFile:
-    """Appends lines; after each `flush` the file is whole, whatever happens next."""
+    """Appends lines; after each `flush` the file on disk is complete and readable."""
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path

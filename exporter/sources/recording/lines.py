@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 T = TypeVar("T")
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-"""The ``__pydantic_config__`` of a class that stands for a line, and of all classes within it."""
+"""The ``__pydantic_config__`` of a class that is written as a line, and of all classes in it."""
 
 _OVERFLOWING = re.compile(rb"[0-9]{300}")
 """An integer of so many digits is too large for a float."""
@@ -31,7 +31,7 @@ _LONGEST_KEY = 40
 
 
 class InvalidLine(Exception):
-    """A line is not what it should be; names the key and what was expected there."""
+    """A line is invalid; names the key and what was expected there."""
 
     def __init__(self, path: str, expected: str) -> None:
         super().__init__(f"{path}: expected {expected}" if path else f"expected {expected}")
@@ -43,18 +43,13 @@ def encode(value: Any) -> bytes:
     return _adapter(cls).dump_json(value, exclude_defaults=True, warnings=False) + b"\n"
 
 
-def is_overflowing(line: bytes) -> bool:
-    """Return whether a line has a number that is too large for any field."""
-    return _OVERFLOWING.search(line) is not None
-
-
 def decode(cls: type[T], line: bytes) -> T:
-    """Return the dataclass that a line stands for.
+    """Return the dataclass in a line.
 
     Raises:
-        InvalidLine: it does not stand for one.
+        InvalidLine: the line does not match its fields.
     """
-    if is_overflowing(line):
+    if _OVERFLOWING.search(line):
         raise InvalidLine("", "numbers of fewer than 300 digits")
     hint: Any = cls
     try:

@@ -1,23 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the reports of the readers to a recording, one line for each round."""
+"""Writes the reports of the readers and workload sources to a recording, one line per round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import get_args
 
 from exporter.clock import Clock
-from exporter.model.readers import Readers
+from exporter.model.readers import Readers, WorkloadSource
 from exporter.model.reading import SlotReport
+from exporter.model.snapshot import SourceState
+from exporter.model.workload import Scheduler, WorkloadReport
 from exporter.sources.recording.files import LineFile
-from exporter.sources.recording.header import Header, RecordedDevice, header_line, iso_time
 from exporter.sources.recording.lines import encode
-from exporter.sources.recording.recording import DIGITS, Tick, recorded
-from exporter.sources.recording.work import WorkRecorder
+from exporter.sources.recording.recording import (
+    DIGITS,
+    Header,
+    RecordedDevice,
+    Tick,
+    header_line,
+    iso_time,
+    recorded,
+)
 from exporter.specs import SpecBook
 from exporter.version import version
 
 FLUSH_SECONDS = 1.0
 """Between two flushes: a machine that fails loses at most that; shorter would compress worse."""
+
+
+AGE_DIGITS = 3
+"""Ages are rounded to milliseconds."""
+
+
+class WorkloadRecorder:
+    """Returns what to record of the workload sources in each round."""
+
+    def __init__(
+        self,
+        sources: Sequence[WorkloadSource],
+        redact: Callable[[WorkloadReport], WorkloadReport] | None = None,
+    ) -> None:
+        """Take the sources; `redact` returns the part of a report to record."""
+        names: Mapping[str, Scheduler] = {each: each for each in get_args(Scheduler)}
+        self._sources = {names[each.name]: each for each in sources if each.name in names}
+        self._redact = redact
+        self._last: dict[Scheduler, WorkloadReport] = {}
+        """The last reports, not redacted."""
+
+    def changed_reports(self) -> Mapping[Scheduler, WorkloadReport] | None:
+        """Return the last report of every source; None if none has changed since the last call."""
+        reports = {
+            name: report
+            for name, source in self._sources.items()
+            if (report := source.report()) is not None
+        }
+        if reports == self._last:
+            return None
+        self._last = reports
+        redact = self._redact
+        return reports if redact is None else {name: redact(each) for name, each in reports.items()}
+
+    def states(self) -> Mapping[Scheduler, SourceState]:
+        """Return the state of each source in use, its times rounded."""
+        return {
+            name: replace(
+                state,
+                age_seconds=_rounded(state.age_seconds),
+                read_seconds=_rounded(state.read_seconds),
+            )
+            for name, source in self._sources.items()
+            if (state := source.state) is not None
+        }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, AGE_DIGITS)
 
 
 class Recorder:
@@ -29,13 +88,12 @@ class Recorder:
         header: Header,
         clock: Clock,
         started: float,
-        kept: Callable[[SlotReport], SlotReport] | None = None,
-        work: WorkRecorder | None = None,
+        redact: Callable[[SlotReport], SlotReport] | None = None,
+        workloads: WorkloadRecorder | None = None,
     ) -> None:
         """Write the header; `started` is the monotonic time at which the recording begins.
 
-        `kept` returns the part of a report that is written; without it all is. `work` has the
-        sources of workloads.
+        `redact` returns the part of a report to record; without it, all is recorded.
 
         Raises:
             OSError: nothing could be written.
@@ -47,8 +105,8 @@ class Recorder:
         self._file = file
         self._clock = clock
         self._started = started
-        self._kept = kept
-        self._work = WorkRecorder(()) if work is None else work
+        self._redact = redact
+        self._workloads = workloads or WorkloadRecorder(())
         self._flushed_at = started
         file.write(header_line(header))
         file.flush()
@@ -61,8 +119,8 @@ class Recorder:
         """
         now = self._clock.monotonic()
         reports = readers.reports()
-        if self._kept is not None:
-            reports = [self._kept(report) for report in reports]
+        if self._redact is not None:
+            reports = [self._redact(report) for report in reports]
         tick = Tick(
             round(now - self._started, DIGITS),
             tuple([recorded(report, self._started) for report in reports]),
@@ -70,8 +128,8 @@ class Recorder:
             readers.devices(),
             readers.problem,
             readers.failed_initialisations,
-            self._work.said(),
-            self._work.states(),
+            self._workloads.changed_reports(),
+            self._workloads.states(),
         )
         self._file.write(encode(tick))
         self.ticks += 1

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -14,14 +16,87 @@ from exporter.errors import ConfigError
 from exporter.model.reading import Reading, SlotReport, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler, WorkloadReport
-from exporter.sources.recording.bounds import MOST_ITEMS_OF, Kept, check_line, weight
+from exporter.sources.recording.bounds import MOST_ITEMS_OF, MemoryBudget, check_line, weight
 from exporter.sources.recording.files import Damage, read_lines
-from exporter.sources.recording.header import Header, read_header
-from exporter.sources.recording.lines import STRICT, InvalidLine, decode
+from exporter.sources.recording.lines import STRICT, InvalidLine, decode, encode
 
+FORMAT = "roofline-exporter-recording"
+VERSION = 3
 LONGEST_SECONDS = 1e9
 DIGITS = 9
 """Times are rounded to nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDevice:
+    """One GPU that answered when the recording began."""
+
+    index: int
+    uuid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What holds for the whole recording."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    exporter: str
+    """The version of the exporter that recorded."""
+    source: str
+    """Where its readings came from: nvml or simulate."""
+    interval_seconds: Annotated[float, Field(ge=0.01, le=3600)]
+    """Between two ticks."""
+    started: str
+    """When it began, as an ISO 8601 time with its offset from UTC."""
+    driver: str | None = None
+    """The version of the NVIDIA driver."""
+    devices: tuple[RecordedDevice, ...] = ()
+    specs: Mapping[str, str] = field(default_factory=dict)
+    """By UUID: the row of the spec file whose peaks held, or ``derived``."""
+
+    @property
+    def started_unix_seconds(self) -> float:
+        """When it began, as Unix time."""
+        return datetime.fromisoformat(self.started).timestamp()
+
+
+def iso_time(unix_seconds: float) -> str:
+    """Return a time in UTC as a header has it."""
+    return datetime.fromtimestamp(unix_seconds, timezone.utc).isoformat()
+
+
+def header_line(header: Header) -> bytes:
+    """Return the first line of a recording."""
+    plain = {"format": FORMAT, "version": VERSION, **json.loads(encode(header))}
+    return json.dumps(plain, separators=(",", ":")).encode() + b"\n"
+
+
+def read_header(line: bytes) -> Header:
+    """Return the header in the first line of a recording.
+
+    Raises:
+        InvalidLine: it is not the header of a recording that this version can play.
+    """
+    check_line(line)
+    try:
+        plain = json.loads(line)
+    except (ValueError, RecursionError):
+        raise InvalidLine("", "a line of JSON") from None
+    if not isinstance(plain, dict) or plain.pop("format", None) != FORMAT:
+        raise InvalidLine("format", f'"{FORMAT}"')
+    if plain.pop("version", None) != VERSION:
+        raise InvalidLine("version", f"{VERSION}, which this exporter can play")
+    header = decode(Header, json.dumps(plain).encode())
+    weight(header, "header")
+    try:
+        has_offset = datetime.fromisoformat(header.started).utcoffset() is not None
+    except ValueError:
+        has_offset = False
+    if not has_offset:
+        raise InvalidLine("started", "a time such as 2026-01-31T12:00:00+00:00")
+    return header
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +114,15 @@ class Tick:
     problem: str | None = None
     failed_initialisations: int = 0
     workloads: Mapping[Scheduler, WorkloadReport] | None = None
-    """By source of workloads: its last report. None where all are as in the tick before."""
+    """By workload source: its last report. None if no report changed since the tick before."""
     workload_sources: Mapping[Scheduler, SourceState] = field(default_factory=dict)
-    """The state of those in use."""
+    """The state of each workload source in use."""
 
 
 def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport:
     """Return a report as it is written: its times count from the start of the recording.
 
-    The device stands in the reading where there is one.
+    The device is left out beside a reading, which has it too.
     """
     reading = report.reading
     if reading is None:
@@ -62,48 +137,44 @@ class TickReader:
 
     def __init__(self) -> None:
         self._workloads: Mapping[Scheduler, WorkloadReport] | None = None
-        """The last reports of the sources of workloads; None before the first."""
+        """The last report of each workload source; None before the first."""
         self._seconds = 0.0
         self._readings: dict[int, Reading] = {}
         """The last ones, by the report's index."""
-        self._kept = Kept()
+        self._memory = MemoryBudget()
 
     def read(self, line: bytes) -> Tick:
         """Return the tick of the next line.
 
-        A reading that did not change is the same object as in the tick before; so are device,
-        board, health, and the report of a source of workloads.
+        An unchanged reading is the same object as in the tick before; so are device, board, health
+        and the report of a workload source.
 
         Raises:
-            InvalidLine: the line does not stand for a tick, or a limit of `bounds` is reached.
+            InvalidLine: the line is not a tick, or exceeds a limit of `bounds`.
         """
         check_line(line)
         tick = decode(Tick, line)
-        self._count(tick)
+        self._check_limits(tick)
         if tick.seconds < self._seconds:
             raise InvalidLine("seconds", "a time after that of the line before")
         self._seconds = tick.seconds
         gpus = tuple([self._shared(report) for report in tick.gpus])
-        self._readings = _readings(gpus)
-        self._take(tick.workloads)
-        return replace(tick, gpus=gpus, workloads=self._workloads)
-
-    def _take(self, said: Mapping[Scheduler, WorkloadReport] | None) -> None:
-        """Keep the reports of the sources of workloads."""
-        if said is not None:
+        self._readings = {each.index: each.reading for each in gpus if each.reading is not None}
+        if tick.workloads is not None:
             before = self._workloads or {}
             self._workloads = {
                 name: before[name] if before.get(name) == report else report
-                for name, report in said.items()
+                for name, report in tick.workloads.items()
             }
+        return replace(tick, gpus=gpus, workloads=self._workloads)
 
-    def _count(self, tick: Tick) -> None:
+    def _check_limits(self, tick: Tick) -> None:
         for report in tick.gpus:
-            self._kept.add(report)
-        self._kept.add_table("xids", tick.xids)
-        self._kept.add_table("devices", tick.devices)
+            self._memory.add(report)
+        self._memory.add_table("xids", tick.xids)
+        self._memory.add_table("devices", tick.devices)
         weight(tick.problem, "problem")
-        self._kept.add_workloads(tick.workloads or {})
+        weight(tick.workloads or {}, "workloads")
         weight(tick.workload_sources, "workload_sources")
 
     def _shared(self, report: SlotReport) -> SlotReport:
@@ -116,10 +187,6 @@ class TickReader:
         if before is not None:
             reading = before if reading == before else _with_parts_of(reading, before)
         return replace(report, device=reading.device, reading=reading)
-
-
-def _readings(gpus: Sequence[SlotReport]) -> dict[int, Reading]:
-    return {report.index: report.reading for report in gpus if report.reading is not None}
 
 
 def _with_parts_of(reading: Reading, before: Reading) -> Reading:

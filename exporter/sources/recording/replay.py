@@ -12,9 +12,8 @@ from exporter.clock import Clock
 from exporter.model.readers import NO_COUNTER_STATES, CounterState
 from exporter.model.reading import Board, Device, Health, Reading, SlotReport, Vitals, XidRecord
 from exporter.model.snapshot import SourceState
-from exporter.model.workload import Scheduler
+from exporter.model.workload import Scheduler, WorkloadReport
 from exporter.sources.recording import Damage, Recording, Tick
-from exporter.sources.recording.work import PlayedWork, Said, States
 
 NAME = "replay"
 
@@ -39,6 +38,36 @@ class FastClock:
     def monotonic(self) -> float:
         """Return the time of a clock that never steps and runs `speed` times as fast."""
         return self._started + (self._clock.monotonic() - self._started) * self._speed
+
+
+class ReplayedWorkloads:
+    """A workload source of the recorded node, under the name that it had there."""
+
+    def __init__(
+        self,
+        name: Scheduler,
+        reports: Callable[[], Mapping[Scheduler, WorkloadReport]],
+        states: Callable[[], Mapping[Scheduler, SourceState]],
+    ) -> None:
+        self.name: str = name
+        self._scheduler = name
+        self._reports = reports
+        self._states = states
+
+    def start(self) -> None:
+        """Begin; there is nothing to open."""
+
+    def stop(self) -> None:
+        """End; there is nothing to close."""
+
+    def report(self) -> WorkloadReport | None:
+        """Return its report at this tick; the same object until it changes."""
+        return self._reports().get(self._scheduler)
+
+    @property
+    def state(self) -> SourceState | None:
+        """Its state; None while it was not in use."""
+        return self._states().get(self._scheduler)
 
 
 TOTALS: Mapping[type, tuple[str, ...]] = {
@@ -134,9 +163,10 @@ class Replay:
         """As shown with this tick, which was shown at the time below."""
         self._shown_at = 0.0
         self.workloads = tuple(
-            PlayedWork(name, self._said, self._states) for name in get_args(Scheduler)
+            ReplayedWorkloads(name, self._workload_reports, self._states)
+            for name in get_args(Scheduler)
         )
-        """The sources of workloads of the recorded node."""
+        """The workload sources of the recorded node."""
         self._earlier_initialisations = 0
 
     def start(self) -> None:
@@ -202,16 +232,13 @@ class Replay:
                 if not self._logged_damage:
                     self._logged_damage = True
                     log.warning("%s; the recording plays up to there", damage)
-                self._end_pass(f"the recording has ended: {self._without_folder(damage)}")
+                path = self._recording.path  # its directory is shown in the log only
+                message = str(damage).replace(str(path), path.name)
+                self._end_pass(f"the recording has ended: {message}")
             else:
                 self._played = True
                 return tick
         return None
-
-    def _without_folder(self, damage: Damage) -> str:
-        """Return the message without the folder of the file, which only the log shows."""
-        path = self._recording.path
-        return str(damage).replace(str(path), path.name)
 
     def _end_pass(self, reason: str) -> None:
         if not self._loop or not self._played:
@@ -255,10 +282,10 @@ class Replay:
             for name, state in tick.workload_sources.items()
         }
 
-    def _said(self) -> Said:
+    def _workload_reports(self) -> Mapping[Scheduler, WorkloadReport]:
         return self._tick.workloads or {}
 
-    def _states(self) -> States:
+    def _states(self) -> Mapping[Scheduler, SourceState]:
         """Return the states of the sources; after the end their reports grow old."""
         since = max(self._clock.monotonic() - self._shown_at, 0.0)
         return {

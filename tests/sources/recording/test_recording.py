@@ -25,13 +25,18 @@ from exporter.model.reading import (
     ShareReading,
     SlotReport,
     Vitals,
-    XidRecord,
 )
 from exporter.sources.recording import Damage, LineFile, Recording, Tick
 from exporter.sources.recording.files import read_lines
-from exporter.sources.recording.header import Header, header_line, iso_time, read_header
 from exporter.sources.recording.lines import decode, encode
-from exporter.sources.recording.recording import TickReader, recorded
+from exporter.sources.recording.recording import (
+    Header,
+    TickReader,
+    header_line,
+    iso_time,
+    read_header,
+    recorded,
+)
 
 HEADER = Header("0.1", "nvml", 1.0, iso_time(1_000_000.0))
 SAMPLE = (
@@ -151,7 +156,7 @@ def test_floats_keep_every_bit(value: float) -> None:
 
 
 def test_what_is_no_number_is_not_known() -> None:
-    """JSON has no word for it."""
+    """JSON has neither NaN nor infinity."""
     nan = Vitals(power_watts=float("nan"), energy_joules=float("inf"), temperature_celsius=5.0)
     again = decode(Tick, encode(Tick(1.0, (report(nan),)))).gpus[0].reading
 
@@ -257,53 +262,37 @@ def test_a_recording_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (None, "expected a line of JSON"),
-        ({"format": "other"}, 'format: expected "roofline-exporter-recording"'),
-        ({"version": 2}, "version: expected 3, which this exporter can play"),
-        ({"version": "3"}, "version: expected 3, which this exporter can play"),
-        ({"interval_seconds": 0}, "interval_seconds: expected greater than or equal to 0.01"),
-        ({"interval_seconds": "1"}, "interval_seconds: expected a valid number"),
-        ({"started": "soon"}, "started: expected a time such as 2026-01-31T12:00:00+00:00"),
-        ({"started": "2026-01-31T12:00:00"}, "started: expected a time such as"),
-        ({"devices": [{"index": 0, "uuid": "x"}]}, "devices[0].name: expected a value, found none"),
-        ({"colour": 1}, "colour: expected a field that this version knows"),
-        ({"specs": {"GPU-a": 4}}, "specs.GPU-a: expected a valid string"),
-    ],
-)
-def test_a_wrong_header_is_refused(
-    tmp_path: Path, change: dict[str, Any] | None, message: str
+def header(**changes: Any) -> bytes:
+    return json.dumps({**json.loads(header_line(HEADER)), **changes}).encode() + b"\n"
+
+
+NOT_RECORDINGS = {
+    b"": "1: expected a line of JSON",
+    b"gpu,power\n": "1: expected a line of JSON",
+    b"[" * 100_000 + b"\n": "1: expected a line of JSON",
+    b'{"format":': "1: the line is cut off",
+    b"\x1f\x8b\x08": "1: the compressed data is cut off",
+    b"\x1f\x8bnot gzip at all": "1: the compressed data is damaged",
+    header(format="other"): '1: format: expected "roofline-exporter-recording"',
+    header(version=2): "1: version: expected 3, which this exporter can play",
+    header(interval_seconds=0): "1: interval_seconds: expected greater than or equal to 0.01",
+    header(started="2026-01-31T12:00:00"): "1: started: expected a time such as 2026-01-31T12:00:0",
+    header(devices=[{"index": 0, "uuid": "x"}]): "1: devices[0].name: expected a value, found none",
+    header(colour=1): "1: colour: expected a field that this version knows",
+}
+
+
+@pytest.mark.parametrize("content", NOT_RECORDINGS, ids=NOT_RECORDINGS.values())
+def test_a_file_that_does_not_begin_as_a_recording_is_refused(
+    tmp_path: Path, content: bytes
 ) -> None:
     """One line names the file, the line, the key and what was expected."""
-    path = tmp_path / "r.jsonl"
-    header = {**json.loads(header_line(HEADER)), **(change or {})}
-    path.write_text("gpu,power\n" if change is None else json.dumps(header) + "\n")
-    with pytest.raises(ConfigError) as caught:
-        Recording(path)
-
-    assert str(caught.value).startswith(f"{path}:1: {message}")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "r:1: expected a line of JSON"),
-        (b'{"format":', "r:1: the line is cut off"),
-        (b"\x1f\x8b\x08", "r:1: the compressed data is cut off"),
-        (b"\x1f\x8bnot gzip at all", "r:1: the compressed data is damaged"),
-        (b"[" * 100_000 + b"\n", "r:1: expected a line of JSON"),
-    ],
-)
-def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    """Whatever else was put in its place."""
     path = tmp_path / "r"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
         Recording(path)
 
-    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{NOT_RECORDINGS[content]}")
 
 
 def test_a_recording_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -321,15 +310,9 @@ def _line(**changes: Any) -> bytes:
     return json.dumps({**json.loads(FIRST), **changes}).encode() + b"\n"
 
 
-def _gpu(**changes: Any) -> bytes:
-    return _line(gpus=[{**json.loads(FIRST)["gpus"][0], **changes}])
-
-
 def _reading(**changes: Any) -> bytes:
-    return _gpu(reading={**json.loads(FIRST)["gpus"][0]["reading"], **changes})
-
-
-VITALS = "gpus[0].reading.vitals"
+    gpu = json.loads(FIRST)["gpus"][0]
+    return _line(gpus=[{**gpu, "reading": {**gpu["reading"], **changes}}])
 
 
 @pytest.mark.parametrize(
@@ -337,28 +320,19 @@ VITALS = "gpus[0].reading.vitals"
     [
         (b"7\n", "expected an object"),
         (b"{}\n", "seconds: expected a value, found none"),
-        (_line(colour=1), "colour: expected a field that this version knows"),
         (_line(**{"\n" * 50: 1}), "\\n" * 20 + ": expected a field that this version knows"),
         (_line(seconds=0.5), "seconds: expected a time after that of the line before"),
-        (_line(seconds="1"), "seconds: expected a valid number"),
         (_line(seconds=1e10), "seconds: expected less than or equal to 1000000000"),
         (_line(devices={"pci": "8"}), "devices.pci: expected a valid integer"),
-        (_line(xids={"G": {"x": {}}}), "xids.G.x: expected a valid integer"),
-        (_line(gpus={}), "gpus: expected a valid array"),
+        (_line(workloads={"pbs": {}}), "workloads.pbs: expected "),
+        (_line(workload_sources={"pbs": {"up": True}}), "workload_sources.pbs: expected "),
         (_line(gpus=[json.loads(FIRST)["gpus"][0]] * 257), "gpus: expected fewer items"),
-        (_gpu(hue=1), "gpus[0].hue: expected a field that this version knows"),
-        (_gpu(reading=1), "gpus[0].reading: expected an object"),
-        (_gpu(index=True), "gpus[0].index: expected a valid integer"),
-        (_gpu(problem="\ud800"), "expected a line of JSON"),
-        (_gpu(failures={"nvml": 10**400}), "expected numbers of fewer than 300 digits"),
+        (_line(problem="\ud800"), "expected a line of JSON"),
+        (_line(devices={"pci": 10**400}), "expected numbers of fewer than 300 digits"),
         (_reading(monotonic_seconds=-1e10), "gpus: expected readings within 1e+09 s of the start"),
         (_reading(board={"fan_speed_ratios": [1, "x"]}), "board.fan_speed_ratios[1]: expected a"),
-        (_reading(shares=[{"activity": {}}]), "shares[0].activity.source: expected a value"),
-        (_reading(vitals={"hue": 1}), f"{VITALS}.hue: expected a field that this version knows"),
-        (_reading(vitals={"power_watts": "1"}), f"{VITALS}.power_watts: expected a valid number"),
+        (_reading(vitals={"hue": 1}), "gpus[0].reading.vitals.hue: expected a field that this"),
         (_reading(vitals={"power_watts": float("nan")}), "power_watts: expected a finite number"),
-        (_reading(vitals={"clock_hertz": {"sm": None}}), "clock_hertz.sm: expected a valid number"),
-        (b"[" * 100_000 + b"\n", "expected a line of JSON"),
     ],
 )
 def test_damage_is_named_and_what_is_before_it_played(
@@ -474,9 +448,3 @@ def test_a_recording_of_any_year_is_read(unix_seconds: float) -> None:
     header = Header("0.1", "nvml", 1.0, iso_time(unix_seconds))
     assert read_header(header_line(header)) == header
     assert header.started_unix_seconds == pytest.approx(unix_seconds, abs=1e-5)
-
-
-def test_xids_survive(tmp_path: Path) -> None:
-    """Counts and times, by GPU and code."""
-    tick = Tick(1.0, xids={"GPU-a": {79: XidRecord(2, 1_000_000.5)}})
-    assert list(played(recording(tmp_path / "r.jsonl", *encoded([tick])))) == [tick]

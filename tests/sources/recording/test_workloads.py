@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work was on recorded GPUs is played as it was said."""
+"""Workload reports are replayed as they were recorded."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,18 +24,16 @@ from exporter.model.workload import (
 )
 from exporter.publisher import Publisher, Rules
 from exporter.sources.recording import (
-    Damage,
     LineFile,
     Recorder,
     Recording,
     Tick,
-    WorkRecorder,
+    WorkloadRecorder,
     bounds,
     header_of,
 )
-from exporter.sources.recording.header import Header, header_line, iso_time
 from exporter.sources.recording.lines import encode
-from exporter.sources.recording.recording import TickReader
+from exporter.sources.recording.recording import Header, TickReader, header_line, iso_time
 from exporter.sources.recording.replay import Replay
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
@@ -76,29 +73,25 @@ reports = st.dictionaries(
 )
 
 
-class Said:
-    """A source that says what it is told to say."""
+class Source:
+    """A workload source with a report and a state that the test sets."""
 
     def __init__(self, name: str, report: WorkloadReport | None = None) -> None:
         self.name = name
-        self.said = report
-        self.doing: SourceState | None = UP
+        self.last = report
+        self.state: SourceState | None = UP
 
     def report(self) -> WorkloadReport | None:
-        return self.said
-
-    @property
-    def state(self) -> SourceState | None:
-        return self.doing
+        return self.last
 
 
 @given(st.lists(st.none() | reports, max_size=6))
 @settings(max_examples=60)
-def test_what_was_said_is_read_back(said: Sequence[Any]) -> None:
-    """What is not said again is as it was in the tick before; what is equal is the same object."""
+def test_reports_are_read_back(sequence: Sequence[Any]) -> None:
+    """A tick without reports has those of the tick before; an equal report is the same object."""
     reader, last = TickReader(), None
     before: Any = {}
-    for second, each in enumerate(said):
+    for second, each in enumerate(sequence):
         found = reader.read(encode(Tick(float(second), workloads=each))).workloads
         last = last if each is None else each
         assert found == last
@@ -109,21 +102,21 @@ def test_what_was_said_is_read_back(said: Sequence[Any]) -> None:
 
 
 def test_only_changes_are_written() -> None:
-    """Of what every source says; how it is doing stands in every tick."""
-    kubelet, slurm = Said("kubernetes", KUBELET), Said("slurm")
-    slurm.doing = None
-    work = WorkRecorder([kubelet, slurm, Said("of tomorrow", SLURM)])
-    assert work.said() == {"kubernetes": KUBELET}
-    kubelet.said = replace(KUBELET)
-    assert work.said() is None
-    slurm.said, slurm.doing = SLURM, SourceState(up=False, failures_total=2, age_seconds=61.23456)
-    assert work.said() == {"kubernetes": KUBELET, "slurm": SLURM}
-    assert work.states() == {
+    """Reports only in a tick after a change; states in every tick."""
+    kubelet, slurm = Source("kubernetes", KUBELET), Source("slurm")
+    slurm.state = None
+    recorder = WorkloadRecorder([kubelet, slurm, Source("of tomorrow", SLURM)])
+    assert recorder.changed_reports() == {"kubernetes": KUBELET}
+    kubelet.last = replace(KUBELET)
+    assert recorder.changed_reports() is None
+    slurm.last, slurm.state = SLURM, SourceState(up=False, failures_total=2, age_seconds=61.23456)
+    assert recorder.changed_reports() == {"kubernetes": KUBELET, "slurm": SLURM}
+    assert recorder.states() == {
         "kubernetes": UP,
         "slurm": SourceState(up=False, failures_total=2, age_seconds=61.235),
     }
-    kubelet.said = None
-    assert work.said() == {"slurm": SLURM}
+    kubelet.last = None
+    assert recorder.changed_reports() == {"slurm": SLURM}
 
 
 class Node:
@@ -134,9 +127,9 @@ class Node:
         self.readers = Simulation(load_scenario(scenario, SPECS), SPECS, "h:1", 0, self.clock)
         self.readers.round(0.0)
         header = header_of(self.readers, SPECS, 10.0, self.clock.time())
-        work = WorkRecorder(self.readers.workloads)
+        workloads = WorkloadRecorder(self.readers.workloads)
         self._recorder = Recorder(
-            LineFile(path), header, self.clock, self.clock.monotonic(), work=work
+            LineFile(path), header, self.clock, self.clock.monotonic(), workloads=workloads
         )
         self.publisher = publisher_of(self.readers, self.clock)
 
@@ -168,7 +161,7 @@ def work_of(snapshot: Snapshot) -> list[ShareWork]:
 
 
 @pytest.mark.parametrize("scenario", ["demo", "mixed"])
-def test_a_replay_says_whose_work_it_was(scenario: str, tmp_path: Path) -> None:
+def test_a_replay_has_the_workloads_of_the_recorded_node(scenario: str, tmp_path: Path) -> None:
     """At every tick, also when a GPU is given away and not opened, and as old as it was."""
     path = tmp_path / "r.jsonl.gz"
     live = Node(scenario, path).run(40)
@@ -216,16 +209,6 @@ def test_failures_do_not_fall_when_it_starts_over(tmp_path: Path) -> None:
     assert slurm.report() == SLURM
 
 
-@pytest.mark.parametrize("key", ["workloads", "workload_sources"])
-def test_an_unknown_scheduler_is_refused(key: str, tmp_path: Path) -> None:
-    """As every unknown word is."""
-    path = tmp_path / "r.jsonl"
-    line = json.dumps({"seconds": 1.0, key: {"pbs": {"up": True}}}).encode()
-    path.write_bytes(header_line(Header("0", "nvml", 1.0, iso_time(0.0))) + line + b"\n")
-    with pytest.raises(Damage, match=rf"{key}\.pbs"):
-        list(Recording(path).ticks())
-
-
 def test_a_large_node_is_far_from_every_limit() -> None:
     """250 pods, each with 20 labels and two containers, on 8 divided GPUs."""
     pods = [Workload("kubernetes", "n" * 63, f"{at}-{'p' * 240}", "c" * 63) for at in range(250)]
@@ -250,9 +233,9 @@ def test_users_are_left_out_of_a_recording(
     path = tmp_path / "r.jsonl"
     words = ["record", str(path), "--demo", "--demo.scenario=mixed", "--duration=1s", flag]
     assert main(words) == 0
-    said = next(tick.workloads for tick in Recording(path).ticks())
-    assert said is not None
-    users = {each.workload.user for each in said["slurm"].allocations}
-    users |= {each.user for each in said["slurm"].named.values()}
+    found = next(tick.workloads for tick in Recording(path).ticks())
+    assert found is not None
+    users = {each.workload.user for each in found["slurm"].allocations}
+    users |= {each.user for each in found["slurm"].named.values()}
     assert users == ({"alice", "bob"} if flag == "--process.owner" else {""})
-    assert {each.workload.job for each in said["slurm"].allocations} == {"4711", "4713"}
+    assert {each.workload.job for each in found["slurm"].allocations} == {"4711", "4713"}

@@ -146,14 +146,8 @@ def phase(
     pcie = 0.0 if board.nvlink_bytes_per_second else load.nvlink
     rates = Rates(
         engine=load.engine,
-        sm=load.sm,
-        occupancy=load.occupancy,
         dram=load.dram,
-        tensor=load.tensor,
-        fp64=load.fp64,
-        fp32=load.fp32,
-        fp16=load.fp16,
-        integer=load.integer,
+        **{unit: getattr(load, unit) for unit in CYCLE_UNITS},
         pcie_transmit=(load.pcie_transmit + pcie) * board.pcie_bytes_per_second,
         pcie_receive=(load.pcie_receive + pcie) * board.pcie_bytes_per_second,
         nvlink_transmit=nvlink,

@@ -7,8 +7,8 @@ is averaged is averaged since the GPU's last reading, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 from exporter.clock import Clock
 from exporter.model.readers import NO_COUNTER_STATES
@@ -23,8 +23,8 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.model.training import TrainingReport
-from exporter.model.workload import Scheduler, Workload
+from exporter.model.training import Loader, TrainingReport
+from exporter.model.workload import Scheduler
 from exporter.sources.interface import TRAINING
 from exporter.sources.nvml import GPM
 from exporter.sources.selection import Selection
@@ -36,12 +36,18 @@ from exporter.sources.simulate.board import (
     simulated_device,
     slow_readings,
 )
-from exporter.sources.simulate.jobs import job_name, training_report, training_totals
-from exporter.sources.simulate.physics import hardware
+from exporter.sources.simulate.physics import CYCLE_UNITS, hardware
 from exporter.sources.simulate.scenario import Scenario, SimulatedGpu
 from exporter.sources.simulate.timeline import Act, Timeline, is_training
 from exporter.sources.simulate.waves import Rates, mixed
-from exporter.sources.simulate.workloads import NO_WORK, OnGpu, SimulatedWorkloads, identified
+from exporter.sources.simulate.workloads import (
+    NO_WORK,
+    OnGpu,
+    SimulatedWorkloads,
+    identified,
+    job_name,
+    training_totals,
+)
 from exporter.specs import SpecBook
 
 LOST = "lost: it fell off the bus (simulated)"
@@ -57,6 +63,9 @@ MEMORY_RISE_CELSIUS = 6.0
 FIRST_WITH_ENERGY = (7, 0)
 CAPPED = frozenset({"sw_power_cap"})
 UNCAPPED: frozenset[str] = frozenset()
+LOADER_WORKERS = 4
+STARVED_RATIO = 0.05
+"""From this share of stalled time on, no batch is ever ready."""
 
 
 class Simulation:
@@ -87,10 +96,12 @@ class Simulation:
         admits = (selection or Selection()).admits
         self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
         self.jobs = SimulatedJobs(self.gpus, _ranks(gpus))
+        scenes = [scene for gpu in scenario.gpus for scene in gpu.scenes]
+        schedulers = {each.scheduler for scene in scenes for each in scene.work.workloads}
         self.workloads = tuple(
             SimulatedWorkloads(scheduler, self._work, clock)
             for scheduler in get_args(Scheduler)
-            if any(scheduler == each.scheduler for each in _workloads(scenario))
+            if scheduler in schedulers
         )
         """One for each scheduler and runtime that the scenario names."""
 
@@ -133,7 +144,7 @@ class SimulatedJobs:
 
     name = TRAINING
     received_total = 0
-    """Nothing is sent, so nothing is counted."""
+    """Nothing is sent to the training socket."""
     up = True
 
     def __init__(self, gpus: Sequence[_Gpu], ranks: Mapping[str, tuple[_Gpu, ...]]) -> None:
@@ -157,12 +168,6 @@ class SimulatedJobs:
             for rank, gpu in enumerate(gpus)
             if gpu in self._gpus and (report := gpu.training(job, rank, len(gpus))) is not None
         ]
-
-
-def _workloads(scenario: Scenario) -> Iterator[Workload]:
-    for gpu in scenario.gpus:
-        for scene in gpu.scenes:
-            yield from scene.work.workloads
 
 
 def _ranks(gpus: Sequence[_Gpu]) -> dict[str, tuple[_Gpu, ...]]:
@@ -260,21 +265,39 @@ class _Gpu:
             return None
         peak = self._model.peak_flops_per_second.get("bf16_tensor")
         clock = self._model.peak_clock_hertz.get("tensor", self._board.clock_hertz)
-        return training_report(
-            holder.owner,
-            rank,
-            world_size,
-            self.device.uuid,
-            behaviour,
-            self._board.memory_bytes,
-            max(
-                past.behaviour.memory
-                for past in self.timeline.begun(seconds)
-                if past.behaviour is not None and past.holder == holder
+        trained = training_totals(totals, None if peak is None else peak / clock)
+        stalled = trained.phase_gpu_idle_seconds["data"] > STARVED_RATIO * trained.step_seconds
+        used = round(behaviour.memory * self._board.memory_bytes)
+        peak_memory = max(
+            past.behaviour.memory
+            for past in self.timeline.begun(seconds)
+            if past.behaviour is not None and past.holder == holder
+        )
+        return TrainingReport(
+            report_id=f"{self.device.uuid}/{job}",
+            job=job,
+            rank=rank,
+            received_monotonic_seconds=reading.monotonic_seconds,
+            received_timestamp_seconds=reading.timestamp_seconds,
+            totals=trained,
+            device=self.device.uuid,
+            owner=holder.owner,
+            verified=True,
+            world_size=world_size,
+            framework="simulated",
+            precision="bf16",
+            loader=Loader(
+                workers=LOADER_WORKERS,
+                prefetch_factor=2,
+                pin_memory=True,
+                persistent_workers=True,
+                ready_batches=0 if stalled else 2 * LOADER_WORKERS,
             ),
-            training_totals(totals, None if peak is None else peak / clock),
-            reading.monotonic_seconds,
-            reading.timestamp_seconds,
+            memory_bytes={
+                "allocated": round(0.8 * used),
+                "reserved": used,
+                "peak": round(peak_memory * self._board.memory_bytes),
+            },
         )
 
     def _celsius(self, seconds: float) -> float:
@@ -349,20 +372,16 @@ def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> U
 
 def _activity(moved: Rates, seconds: float) -> Activity:
     """Return the counters: SMs and pipes as shares of cycles, as the hardware counts them."""
-    tensor = _mean(moved.tensor_cycles, moved.cycles)
+    units: dict[str, Any] = {
+        unit: _mean(getattr(moved, f"{unit}_cycles"), moved.cycles) for unit in CYCLE_UNITS
+    }
     return Activity(
         source=GPM,
         seconds=seconds,
         engine=_mean(moved.engine, seconds),
-        sm=_mean(moved.sm_cycles, moved.cycles),
-        occupancy=_mean(moved.occupancy_cycles, moved.cycles),
         dram=_mean(moved.dram, seconds),
-        tensor=tensor,
-        fp64=_mean(moved.fp64_cycles, moved.cycles),
-        fp32=_mean(moved.fp32_cycles, moved.cycles),
-        fp16=_mean(moved.fp16_cycles, moved.cycles),
-        integer=_mean(moved.integer_cycles, moved.cycles),
-        hmma=tensor,
+        **units,
+        hmma=units["tensor"],
         imma=0.0,
         dmma=0.0,
         dfma=0.0,

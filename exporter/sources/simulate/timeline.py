@@ -55,7 +55,8 @@ class Timeline:
             self._before.append(total)
             start += act.seconds
             if math.isfinite(act.seconds):
-                total = _sum(total, act.wave.integral(act.seconds))
+                whole = act.wave.integral(act.seconds)
+                total = Rates._make(a + b for a, b in zip(total, whole, strict=True))
         self._before.append(total)
         self._idle_watts = IDLE_POWER_RATIO * board.power_watts
 
@@ -97,12 +98,8 @@ class Timeline:
     def mean_watts(self, since: float, until: float) -> float:
         """Return the mean power of an interval; before the start the board was idle."""
         before = self._idle_watts * max(0.0, -since)
-        return (self._energy(until) - self._energy(max(0.0, since)) + before) / (until - since)
-
-    def _energy(self, seconds: float) -> float:
-        turns, number, local = self._locate(seconds)
-        within = self._acts[number].wave.energy(local)
-        return turns * self._before[-1].power + self._before[number].power + within
+        joules = self.integral(until).power - self.integral(max(0.0, since)).power
+        return (joules + before) / (until - since)
 
     def xids(self, seconds: float) -> dict[int, XidCount]:
         """Return the Xids raised up to this time."""
@@ -146,7 +143,3 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
     memory_clock = memory_clock_hertz(board, awake=behaviour.awake)
     wave = Wave(phases, key)
     return Act(scene.seconds, wave, behaviour, scene.holder, memory_clock, work=scene.work)
-
-
-def _sum(one: Rates, other: Rates) -> Rates:
-    return Rates._make(a + b for a, b in zip(one, other, strict=True))

@@ -92,13 +92,6 @@ class Wave:
                 ]
         return Rates._make(totals)
 
-    def energy(self, seconds: float) -> float:
-        """Return only the integral of the power."""
-        return sum(
-            phase.rates.power * length + phase.swings.power * wobble
-            for phase, (length, wobble) in zip(self._phases, self._lengths(seconds), strict=True)
-        )
-
     def at(self, seconds: float) -> Rates:
         """Return the rates at one moment."""
         pair, rest = divmod(seconds, 2 * self._beat)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads on simulated GPUs, as the kubelet, Slurm and a runtime would report them."""
+"""What runs on simulated GPUs: workloads as schedulers report them, and training jobs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from exporter.clock import Clock
 from exporter.model.snapshot import SourceState
+from exporter.model.training import TrainingTotals
 from exporter.model.workload import (
     Allocation,
     DeviceName,
@@ -19,8 +20,29 @@ from exporter.model.workload import (
     Workload,
     WorkloadReport,
 )
+from exporter.sources.simulate.waves import Rates
 
 RUNTIME_OF_PODS = "containerd"
+CYCLES_PER_STEP = 3e8
+"""SM clock x tensor activity: about four steps a second at 1.98 GHz and 60 %. Each step is as much
+work, so that a job slows down with its GPU."""
+SAMPLES_PER_STEP = 256
+HIDDEN_WAIT_RATIO = 0.01
+"""Host time in the loader while the GPU works: prefetching hides it."""
+PHASE_RATIOS: Mapping[str, float] = {
+    "data": HIDDEN_WAIT_RATIO,
+    "h2d": 0.01,
+    "forward": 0.30,
+    "backward": 0.55,
+    "optimizer": 0.08,
+    "checkpoint": 0.004,
+    "eval": 0.0,
+    "logging": 0.006,
+    "other": 0.04,
+}
+"""How the working time is divided into phases, on the host."""
+MODEL_FLOPS_RATIO = 0.9
+"""Of the operations of the tensor cores; the rest is recomputation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,7 @@ class SimulatedWorkloads:
         self._clock = clock
         self._seen: Sequence[OnGpu] | None = None
         self._report = WorkloadReport()
-        self._asked_at = clock.monotonic()
+        self._reported_at = clock.monotonic()
 
     def start(self) -> None:
         """Begin; there is nothing to open."""
@@ -95,7 +117,7 @@ class SimulatedWorkloads:
     def report(self) -> WorkloadReport:
         """Return what is known now, the same object until it changes."""
         gpus = self._gpus()
-        self._asked_at = self._clock.monotonic()
+        self._reported_at = self._clock.monotonic()
         if gpus != self._seen:
             self._seen = gpus
             self._report = _report(self._scheduler, gpus)
@@ -103,8 +125,8 @@ class SimulatedWorkloads:
 
     @property
     def state(self) -> SourceState:
-        """How it is doing; it always answers."""
-        return SourceState(up=True, age_seconds=self._clock.monotonic() - self._asked_at)
+        """Always up."""
+        return SourceState(up=True, age_seconds=self._clock.monotonic() - self._reported_at)
 
 
 def _report(scheduler: Scheduler, gpus: Sequence[OnGpu]) -> WorkloadReport:
@@ -139,3 +161,33 @@ def _names(workload: Workload) -> Mapping[str, Workload]:
         workload.id: replace(workload, container=""),
         _container_id(workload, workload.id): workload,
     }
+
+
+def job_name(owner: str) -> str:
+    """Return the name of the training job of a simulated user."""
+    return f"{owner}-training"
+
+
+def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> TrainingTotals:
+    """Return what a job did while its GPU did `done`, an integral since the start.
+
+    `tensor_flops_per_cycle` is what the whole GPU does in an SM clock at full tensor activity.
+    """
+    worked = done.trained - done.stalled - done.waited
+    phases = {phase: ratio * worked for phase, ratio in PHASE_RATIOS.items()}
+    phases["data"] += done.stalled
+    phases["other"] += done.waited
+    steps = float(int(done.tensor_cycles / CYCLES_PER_STEP))
+    return TrainingTotals(
+        steps=steps,
+        batches=steps,
+        samples=steps * SAMPLES_PER_STEP,
+        step_seconds=done.trained,
+        phase_seconds=phases,
+        phase_gpu_idle_seconds={"data": done.stalled, "checkpoint": 0.0, "logging": 0.0},
+        model_flops=(
+            None
+            if tensor_flops_per_cycle is None
+            else MODEL_FLOPS_RATIO * tensor_flops_per_cycle * done.tensor_cycles
+        ),
+    )

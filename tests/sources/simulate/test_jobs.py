@@ -65,8 +65,8 @@ def test_the_models_work_is_less_than_the_gpus() -> None:
     before, after = demo.ticks(5), demo.ticks(100)
     for index, job in ((0, "alice-training"), (6, "erin-training")):
         done = [snap.gpus[index].shares[0].totals.flops["bf16_tensor"] for snap in (before, after)]
-        said = [by_job(snap.ranks)[job].totals.model_flops or 0.0 for snap in (before, after)]
-        assert (said[1] - said[0]) / (done[1] - done[0]) == pytest.approx(0.9, rel=0.02)
+        reported = [by_job(snap.ranks)[job].totals.model_flops or 0.0 for snap in (before, after)]
+        assert (reported[1] - reported[0]) / (done[1] - done[0]) == pytest.approx(0.9, rel=0.02)
 
 
 def test_a_job_that_waits_in_a_collective_gets_nowhere() -> None:
@@ -124,13 +124,13 @@ def test_the_totals_never_fall_and_fit_each_other(steps: list[float]) -> None:
     for length in steps:
         demo.clock.advance(length)
         demo.simulation.round(0.5)
-        for said in demo.simulation.jobs.reports():
-            now = said.totals
+        for report in demo.simulation.jobs.reports():
+            now = report.totals
             assert sum(now.phase_seconds.values()) <= now.step_seconds * (1 + 1e-9)
             assert now.phase_gpu_idle_seconds["data"] <= now.phase_seconds["data"]
-            before = last.get(said.report_id)
+            before = last.get(report.report_id)
             if before is not None:
                 assert now.steps >= before.totals.steps
                 assert now.step_seconds >= before.totals.step_seconds
                 assert (now.model_flops or 0) >= (before.totals.model_flops or 0)
-            last[said.report_id] = said
+            last[report.report_id] = report

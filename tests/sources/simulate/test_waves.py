@@ -66,12 +66,6 @@ def test_the_integral_grows_by_the_rates(wave: Wave, start: float, length: float
     assert grown == pytest.approx(added, rel=1e-3, abs=1e-3)
 
 
-@given(waves(), times)
-def test_energy_is_the_power_of_the_integral(wave: Wave, seconds: float) -> None:
-    """The short way gives the same as the long one."""
-    assert wave.energy(seconds) == pytest.approx(wave.integral(seconds).power)
-
-
 @given(waves(), st.integers(0, 1000))
 def test_the_wobble_cancels_over_a_pair_of_beats(wave: Wave, pairs: int) -> None:
     """Averages over long times are the rates themselves."""

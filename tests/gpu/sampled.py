@@ -150,7 +150,7 @@ def main() -> None:
             stack.callback(job.end)
             job.wait_line()
         if sampling:
-            child = JsonProcess("exporter.sources.counters", "cupti")
+            child = JsonProcess("exporter.sources.counters.programs", "cupti")
             stack.callback(child.end)
             child.send({})
             gpu = {"index": 0, "gpu_instances": []}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One child process and its three pipes, none of which is ever waited for."""
+"""One child process and its three pipes, which are read and written without blocking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from exporter.sources.counters.wire import Lines, encoded
 READ_BYTES = 65_536
 MOST_READ_BYTES = 1 << 20
 """Of one pipe and at once."""
-MOST_UNSENT_BYTES = 1 << 20
 MOST_ERRORS = 20
 LONGEST_ERROR = 200
 
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def program(name: str) -> tuple[str, ...]:
     """Return the command that runs one of the programs."""
-    return sys.executable, "-m", "exporter.sources.counters", name
+    return sys.executable, "-m", "exporter.sources.counters.programs", name
 
 
 class Child:
@@ -59,7 +58,12 @@ class Child:
         self._errors: deque[str] = deque(maxlen=MOST_ERRORS)
         self._at_end: set[IO[bytes]] = set()
         self.read_bytes_total = 0
-        for pipe in (self.orders, self.says, self.errors):
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None, "a pipe"  # noqa: S101
+        assert stdout is not None, "a pipe"  # noqa: S101
+        assert stderr is not None, "a pipe"  # noqa: S101
+        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
+        for pipe in (stdin, stdout, stderr):
             os.set_blocking(pipe.fileno(), False)
 
     @property
@@ -68,29 +72,9 @@ class Child:
         return self._process.pid
 
     @property
-    def orders(self) -> IO[bytes]:
-        """The pipe to its standard input."""
-        return _there(self._process.stdin)
-
-    @property
-    def says(self) -> IO[bytes]:
-        """The pipe from its standard output."""
-        return _there(self._process.stdout)
-
-    @property
-    def errors(self) -> IO[bytes]:
-        """The pipe from its standard error."""
-        return _there(self._process.stderr)
-
-    @property
     def has_unsent(self) -> bool:
         """Whether an order waits for room in the pipe."""
         return bool(self._unsent)
-
-    @property
-    def is_deaf(self) -> bool:
-        """Whether it has left more orders unread than a working child does."""
-        return len(self._unsent) > MOST_UNSENT_BYTES
 
     @property
     def dropped_total(self) -> int:
@@ -106,19 +90,19 @@ class Child:
         """Send as much as there is room for."""
         if self._unsent:
             try:
-                del self._unsent[: os.write(self.orders.fileno(), self._unsent)]
+                del self._unsent[: os.write(self.stdin.fileno(), self._unsent)]
             except BlockingIOError:
                 pass
-            except OSError:  # it is gone, which its other pipes say as well
+            except OSError:  # the child is gone; reading its other pipes shows that
                 self._unsent.clear()
 
     def read(self) -> list[bytes]:
         """Return the lines that it has written since the last call."""
-        return self._lines.feed(self._read(self.says))
+        return self._lines.feed(self._read(self.stdout))
 
     def read_errors(self) -> None:
         """Log what it has written to standard error, and remember the end of it."""
-        for line in self._error_lines.feed(self._read(self.errors)):
+        for line in self._error_lines.feed(self._read(self.stderr)):
             text = one_line(line[:LONGEST_ERROR].decode(errors="replace")).strip()
             if text:
                 self._errors.append(text)
@@ -137,18 +121,18 @@ class Child:
         return bytes(found)
 
     @property
-    def is_mute(self) -> bool:
-        """Whether its standard output has ended."""
-        return self.says in self._at_end
+    def has_closed_stdout(self) -> bool:
+        """Whether its standard output is at its end."""
+        return self.stdout in self._at_end
 
     @property
     def readable(self) -> list[IO[bytes]]:
-        """The pipes from which something may come."""
-        return [pipe for pipe in (self.says, self.errors) if pipe not in self._at_end]
+        """The pipes that are not at their end."""
+        return [pipe for pipe in (self.stdout, self.stderr) if pipe not in self._at_end]
 
     def close(self) -> None:
         """Close its pipes, which tells it to end."""
-        for pipe in (self.orders, self.says, self.errors):
+        for pipe in (self.stdin, self.stdout, self.stderr):
             with contextlib.suppress(OSError):
                 pipe.close()
 
@@ -174,7 +158,7 @@ class Child:
 
     @property
     def ending(self) -> str:
-        """How it ended, in words; the last thing it wrote to standard error is part of them."""
+        """How it ended, in words, with the last line of its standard error."""
         code = self._process.returncode
         if code is None:
             return "does not end"
@@ -182,11 +166,6 @@ class Child:
             return f"was killed by signal {-code} ({_signal_name(-code)})"
         last = f": {self._errors[-1]}" if self._errors else ""
         return f"ended with exit code {code}{last}" if code else f"ended by itself{last}"
-
-
-def _there(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "all three are pipes"  # noqa: S101
-    return pipe
 
 
 def _signal_name(number: int) -> str:

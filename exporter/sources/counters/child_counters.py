@@ -6,14 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from exporter.clock import Clock
 from exporter.model.readers import CounterState
-from exporter.model.reading import share_group, share_name
+from exporter.model.reading import Device, share_group, share_name
 from exporter.sources.counters.child import program
-from exporter.sources.counters.demand import PATIENCE_SECONDS, Demand
 from exporter.sources.counters.supervisor import Orders, Supervisor
 from exporter.sources.counters.wire import (
     OK,
@@ -27,11 +26,17 @@ from exporter.sources.counters.wire import (
 from exporter.sources.interface import CounterSource, OpenedGpu
 from exporter.sources.last_sample import Held, HeldSource
 
-STANDS_RATIO = 1.5
-"""How many times its own length an activity stays valid, unless another one comes."""
+VALID_RATIO = 1.5
+"""How many times its own length an activity stays valid, unless the next one arrives."""
 LOOK_SECONDS = 1.0
 """How late a child that polls may see new values."""
 
+
+PATIENCE_SECONDS = 5.0
+"""How long a GPU goes without a preferred source before this one is wanted: those take a moment to
+start."""
+LINGER_SECONDS = 30.0
+"""How long it is still measured after a preferred source measures it again."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +56,7 @@ class StateNote(NamedTuple):
 
 
 class StateLog:
-    """The states that hold now, and what the log has of them: one line for each change."""
+    """The current states, and those last logged: one log line for each change."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -76,32 +81,104 @@ class StateLog:
         return state != PAUSED or place != EVERYWHERE
 
     def over(self, place: Place) -> None:
-        """Note that readings of this place arrive, or can."""
+        """Note that this GPU or instance can be measured again."""
         self._notes.pop(place, None)
         if self._logged.pop(place, None) is not None:
             log.info("%s%s: it works again", self._source, _named(place))
 
     def forget(self) -> None:
-        """Forget the states of single GPUs when their child ends; what was logged stays known."""
+        """Forget the states of single GPUs when their child ends, but not what was logged."""
         self._notes = {place: note for place, note in self._notes.items() if place == EVERYWHERE}
 
     def of(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
-        """Return what holds for a share."""
-        return self.everywhere or self.of_its_own(gpu, gpu_instance)
+        """Return the state of a share."""
+        return self.everywhere or self.of_share(gpu, gpu_instance)
 
-    def of_its_own(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
-        """Return what holds for a share, and not for every GPU."""
+    def of_share(self, gpu: str, gpu_instance: int | None) -> StateNote | None:
+        """Return the state of a share, without that of every GPU."""
         return self._notes.get((gpu, gpu_instance)) or self._notes.get((gpu, None))
 
     @property
     def everywhere(self) -> StateNote | None:
-        """What holds for every GPU."""
+        """The state of every GPU."""
         return self._notes.get(EVERYWHERE)
 
 
 def _named(place: Place) -> str:
     gpu, gpu_instance = place
     return "" if gpu is None else f" of {share_name(gpu, gpu_instance)}"
+
+
+@dataclass(slots=True)
+class _Want:
+    device: Device
+    gpu_instances: tuple[int | None, ...]
+    wanted: bool
+    since: float
+    """When `wanted` last was what it should be."""
+
+
+class Demand:
+    """Which of the opened GPUs want this source; the keys are their sessions."""
+
+    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._patience = patience_seconds
+        self._wants: dict[object, _Want] = {}
+
+    def add(
+        self, session: object, device: Device, gpu_instances: tuple[int | None, ...], now: float
+    ) -> None:
+        """Note that a GPU was opened, with these shares."""
+        self._wants[session] = _Want(device, gpu_instances, wanted=False, since=now)
+
+    def remove(self, session: object) -> None:
+        """Note that it was closed."""
+        self._wants.pop(session, None)
+
+    def note(self, session: object, now: float, *, better: bool) -> bool:
+        """Note in each round whether preferred sources measure the GPU.
+
+        Returns whether that changes if the GPU is wanted.
+        """
+        want = self._wants.get(session)
+        if want is None:
+            return False
+        if want.wanted != better:  # as it was
+            want.since = now
+            return False
+        if now - want.since < (LINGER_SECONDS if want.wanted else self._patience):
+            return False
+        want.wanted, want.since = not want.wanted, now
+        return True
+
+    def is_wanted(self, gpu: str, gpu_instance: int | None) -> bool:
+        """Return whether this share is to be measured."""
+        return any(
+            want.wanted and want.device.uuid == gpu and gpu_instance in want.gpu_instances
+            for want in self._wants.values()
+        )
+
+    def has(self, gpu: str, gpu_instance: int | None = None) -> bool:
+        """Return whether the GPU is open, and has this instance."""
+        return any(
+            want.device.uuid == gpu and gpu_instance in (None, *want.gpu_instances)
+            for want in self._wants.values()
+        )
+
+    @property
+    def gpus(self) -> list[dict[str, Any]]:
+        """The GPUs to measure, as a child gets them."""
+        found = {
+            want.device.uuid: {
+                "uuid": want.device.uuid,
+                "index": want.device.index,
+                "pci_bus_id": want.device.pci_bus_id,
+                "gpu_instances": [share for share in want.gpu_instances if share is not None],
+            }
+            for want in self._wants.values()
+            if want.wanted
+        }
+        return sorted(found.values(), key=lambda gpu: gpu["uuid"])
 
 
 class ChildCounters:
@@ -127,7 +204,7 @@ class ChildCounters:
         """The generation of the child that last reported a state of all GPUs."""
         self._paused = False
         self.facts: Mapping[str, str] = {}
-        """What the last child runs on: names and versions."""
+        """Names and versions of the libraries that the last child uses."""
         self.supervisor = Supervisor(source, command or program(source), options, clock, self)
 
     def start(self) -> None:
@@ -139,7 +216,7 @@ class ChildCounters:
         self.supervisor.stop()
 
     def pause(self) -> None:
-        """Hand the hardware counters to somebody else, such as a profiler."""
+        """Release the hardware counters for another program, such as a profiler."""
         self._paused = True
         self.supervisor.nudge()
 
@@ -154,12 +231,12 @@ class ChildCounters:
 
     @property
     def paused(self) -> bool:
-        """Whether somebody else has the counters."""
+        """Whether the counters are released for another program."""
         return self._paused
 
     @property
     def state(self) -> CounterState | None:
-        """How the child is doing; None while no GPU wants it."""
+        """The state of the child; None while no GPU wants it."""
         with self._lock:
             wanted = self._wants.gpus
             well = any(
@@ -192,11 +269,11 @@ class ChildCounters:
         self.supervisor.nudge()
 
     def held(self, gpu: str, gpu_instance: int | None) -> Held | None:
-        """Return what has arrived for a share; None if nothing has."""
+        """Return the last sample of a share; None if there was none."""
         return self._held.get((gpu, gpu_instance))
 
     def note(self, session: object, gpu: OpenedGpu) -> None:
-        """Note whether the GPU wants this source, and in its journal why it does not count."""
+        """Note whether the GPU wants this source, and in its journal why it has no readings."""
         now = gpu.journal.now
         better = gpu.better()
         with self._lock:
@@ -213,8 +290,8 @@ class ChildCounters:
 
     def _state_of(self, gpu: OpenedGpu, share: int | None, now: float) -> str | None:
         if self._paused and self.supervisor.has_released:
-            # What cannot be counted was not handed over.
-            note = self._notes.of_its_own(gpu.device.uuid, share)
+            # A GPU that cannot be measured at all is not reported as paused.
+            note = self._notes.of_share(gpu.device.uuid, share)
             return note.state if note is not None and note.state in QUIET else PAUSED
         held = self._held.get((gpu.device.uuid, share))
         if held is not None and held.is_fresh(now):
@@ -248,12 +325,12 @@ class ChildCounters:
                     self._notes.over(EVERYWHERE)
                     self._notes.over((gpu, gpu_instance))
                 age = activity.age_seconds
-                stands = STANDS_RATIO * activity.seconds
+                valid_seconds = VALID_RATIO * activity.seconds
                 held.put(
                     replace(activity, lag_seconds=LOOK_SECONDS + activity.seconds),
                     now,
-                    stands,
-                    mean_seconds=stands,
+                    valid_seconds,
+                    mean_seconds=valid_seconds,
                     made_at=None if age is None else now - age,
                 )
 
@@ -266,7 +343,7 @@ class ChildCounters:
             self._notes.note(EVERYWHERE, UNREACHABLE, problem)
 
     def ended(self, now: float) -> None:
-        """Drop what the child has measured, and the states of single GPUs."""
+        """Drop the last samples of the child, and the states of single GPUs."""
         with self._lock:
             self._notes.forget()
             for held in self._held.values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a child process: the table of programs, and how one of them is run."""
+"""``python -m exporter.sources.counters.programs NAME`` runs a program in a child process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
     """Run a program until the exporter ends it; return its exit code."""
-    _guarded()
+    _fork_guard()
     faulthandler.enable()
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -57,10 +57,10 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-def _guarded() -> None:
-    """Fork: return in the child, and exit with its exit code.
+def _fork_guard() -> None:
+    """Fork: return in the child; in the parent, wait for it and exit with its exit code.
 
-    However it does, the processes that it leaves are killed, those too that have left its session.
+    However the child ends, its descendants are killed, also those that have left its session.
     """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     die_with_parent(KILL_SIGNAL)
@@ -106,3 +106,7 @@ def _port() -> Port:
     os.close(nothing)
     os.dup2(2, 1)
     return Port(orders, says)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1]))

@@ -76,7 +76,7 @@ class Orders:
 
 
 class ChildUser(Protocol):
-    """What a supervisor asks and tells: the source that uses the child."""
+    """The source that uses the child, as the supervisor calls it."""
 
     def orders(self) -> Orders:
         """Return what the child is to do now."""
@@ -96,14 +96,14 @@ class ChildUser(Protocol):
 
 @dataclass(slots=True)
 class _Run:
-    """One child, and what is known of it: a generation."""
+    """One child and its state."""
 
     child: Child
     started: float
     flow_since: float
-    """When counting its bytes began."""
+    """When the window for its output rate began."""
     flow_bytes: int = 0
-    """How many it had written then."""
+    """Total of its output at that time."""
     heard: float | None = None
     """When it last wrote a message."""
     told: Orders = Orders()
@@ -199,7 +199,7 @@ class Supervisor:
         self.end()
 
     def end(self) -> None:
-        """End the child with the exporter: it has a moment to release what it holds."""
+        """End the child with the exporter; it has END_SECONDS to release the counters."""
         if self._run is not None:
             child = self._run.child
             self._leave()
@@ -209,24 +209,24 @@ class Supervisor:
             child.wait(KILL_SECONDS)
 
     def step(self, wait_seconds: float) -> None:
-        """Do what is due, and take what the child says within `wait_seconds`.
+        """Do what is due, and read the messages of the child within `wait_seconds`.
 
-        Called by the thread alone, of which the child is.
+        Called only by the thread that starts the child.
         """
         now = self._clock.monotonic()
-        self._bury(now)
+        self._reap(now)
         orders = self._user.orders()
         if self._run is None and orders.gpus and not orders.paused:
             self._start(now)
         if self._run is not None:
-            self._order(self._run, orders, now)
-            self._judge(self._run, now)
+            self._send_orders(self._run, orders, now)
+            self._end_if_due(self._run, now)
         self._wait(wait_seconds)
         if self._run is not None:
-            self._take(self._run)
+            self._read(self._run)
 
-    def _bury(self, now: float) -> None:
-        """Kill those that do not end by themselves, and forget the dead."""
+    def _reap(self, now: float) -> None:
+        """Kill children that do not end in time, and forget those that have ended."""
         for child, due in self._leaving:
             if now >= due:
                 child.kill()
@@ -253,7 +253,7 @@ class Supervisor:
         self._run = _Run(child, started=now, flow_since=now)
         child.send(self._options)
 
-    def _order(self, run: _Run, orders: Orders, now: float) -> None:
+    def _send_orders(self, run: _Run, orders: Orders, now: float) -> None:
         """Send the child the orders that have changed."""
         if orders.gpus != run.told.gpus:
             run.child.send({"gpus": orders.gpus})
@@ -267,8 +267,8 @@ class Supervisor:
         elif run.unwanted_since is None:
             run.unwanted_since = now
 
-    def _judge(self, run: _Run, now: float) -> None:
-        """End a child that is not wanted, keeps the counters, hangs or floods."""
+    def _end_if_due(self, run: _Run, now: float) -> None:
+        """End a child that no GPU wants, that keeps the counters, hangs, or writes too much."""
         written = run.child.read_bytes_total - run.flow_bytes
         since, patience = (
             (run.started, FIRST_SECONDS) if run.heard is None else (run.heard, SILENT_SECONDS)
@@ -276,14 +276,12 @@ class Supervisor:
         if run.unwanted_since is not None and now - run.unwanted_since >= UNWANTED_SECONDS:
             self._leave()
         elif run.release_due is not None and now >= run.release_due:
-            run.child.kill()  # with it goes what it has
+            run.child.kill()  # that releases the counters
             self._leave()
         elif now - since >= patience:
             self._kill(run.child, f"said nothing for {patience:.0f} s and was killed")
         elif written > MOST_BYTES_PER_SECOND:
             self._kill(run.child, "wrote more than makes sense and was killed")
-        elif run.child.is_deaf:
-            self._kill(run.child, "did not read its orders and was killed")
         elif now - run.flow_since >= 1.0:
             run.flow_since, run.flow_bytes = now, run.child.read_bytes_total
 
@@ -294,15 +292,15 @@ class Supervisor:
             for pipe in self._run.child.readable:
                 poll.register(pipe, select.POLLIN)
             if self._run.child.has_unsent:
-                poll.register(self._run.child.orders, select.POLLOUT)
+                poll.register(self._run.child.stdin, select.POLLOUT)
             if self._run.release_due is not None:
                 seconds = min(seconds, self._run.release_due - self._clock.monotonic())
         poll.poll(max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._woken, 4096)
 
-    def _take(self, run: _Run) -> None:
-        """Take what the child says, and note if it has ended."""
+    def _read(self, run: _Run) -> None:
+        """Read the messages of the child, and note if it has ended."""
         child = run.child
         gone = child.is_gone()
         child.read_errors()
@@ -311,8 +309,8 @@ class Supervisor:
         for _ in range(child.dropped_total - too_long):
             self._user.failed()
         for line in lines:
-            self._take_message(run, line)
-        if child.is_mute and not gone:
+            self._handle(run, line)
+        if child.has_closed_stdout and not gone:
             child.wait(END_SECONDS)
             child.read_errors()
             if not child.is_gone():
@@ -322,7 +320,7 @@ class Supervisor:
         if gone:
             self._fail(f"its child process {child.ending}", ended_itself=child.has_ended_itself)
 
-    def _take_message(self, run: _Run, line: bytes) -> None:
+    def _handle(self, run: _Run, line: bytes) -> None:
         try:
             message = parsed(line, self._name)
         except MalformedLine as error:

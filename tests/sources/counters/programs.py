@@ -76,14 +76,6 @@ def silent(options: Mapping[str, Any], port: Port) -> int:
     return 0
 
 
-def deaf(options: Mapping[str, Any], port: Port) -> int:
-    """Beat without ever reading an order."""
-    while not port.ended:
-        port.beat()
-        time.sleep(TICK_SECONDS)
-    return 0
-
-
 def talkative(options: Mapping[str, Any], port: Port) -> int:
     """Say more than is read, then a state; `done` is the file that says so."""
     for _ in range(5000):
@@ -159,7 +151,7 @@ def chatty(options: Mapping[str, Any], port: Port) -> int:
     return count(options, port)
 
 
-BEGOTTEN = """
+GRANDCHILD = """
 import os, sys, time
 if sys.argv[2] == "daemon":
     os.setsid()
@@ -176,7 +168,7 @@ def spawns(options: Mapping[str, Any], port: Port) -> int:
     environment names a file for their numbers, and that program."""
     pids = os.environ["SPAWNS_PIDS"]
     for kind in ("child", "daemon"):
-        subprocess.Popen([sys.executable, "-c", BEGOTTEN, pids, kind])
+        subprocess.Popen([sys.executable, "-c", GRANDCHILD, pids, kind])
     while not os.path.exists(pids) or Path(pids).read_text(encoding="utf-8").count("\n") < 2:
         time.sleep(TICK_SECONDS)
     port.beat()
@@ -185,7 +177,7 @@ def spawns(options: Mapping[str, Any], port: Port) -> int:
 
 
 NAMES = [
-    *("count", "rubbish", "endless_line", "silent", "deaf", "talkative", "exits", "raises"),
+    *("count", "rubbish", "endless_line", "silent", "talkative", "exits", "raises"),
     *("spawns", "missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
 ]
 

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Device
-from exporter.sources.counters.child_counters import EVERYWHERE, StateLog, StateNote
-from exporter.sources.counters.demand import LINGER_SECONDS, PATIENCE_SECONDS, Demand
+from exporter.sources.counters.child_counters import (
+    EVERYWHERE,
+    LINGER_SECONDS,
+    PATIENCE_SECONDS,
+    Demand,
+    StateLog,
+    StateNote,
+)
 from exporter.sources.counters.supervisor import BACK_OFF_SECONDS, GOOD_SECONDS, Restarts
 
 DEVICE = Device(index=3, uuid="GPU-a", name="x", pci_bus_id="00000000:01:00.0")

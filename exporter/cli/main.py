@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "record": Command(
         "Write all readings to FILE, for --replay or a support case.",
-        "exporter.cli.record.command",
+        "exporter.cli.record",
         "FILE [--duration 60s] [--force] [FLAGS]",
     ),
     "counters": Command(

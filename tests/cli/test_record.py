@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.cli.record.command import check_path, length_seconds
-from exporter.cli.record.loop import record
+from exporter.cli.record import check_path, length_seconds, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord

@@ -15,9 +15,8 @@ import pytest
 
 from exporter.cli.command import on_lending
 from exporter.cli.config.coerce import URL
-from exporter.cli.counters.daemon_process import catches, process_of
+from exporter.cli.counters.lending import catches, process_of, send
 from exporter.cli.counters.lending import outcome as wait_for
-from exporter.cli.counters.lending import send
 from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
 from tests.serving import serving

@@ -1,19 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the sources hand over to a file, tick by tick, until it is stopped."""
+"""``record``: writes all readings of this node to a file, to be played with ``--replay``."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from exporter.cli.readers import FIRST_READING_SECONDS, NodeReaders, any_pending
-from exporter.clock import Clock, next_due_seconds
+from exporter.cli.command import STOPPED, Invocation, on_stop
+from exporter.cli.config import Parser, shown
+from exporter.cli.config.coerce import Unexpected, duration
+from exporter.clock import Clock, SystemClock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
-from exporter.model.readers import Readers
-from exporter.model.reading import SlotReport
-from exporter.sources.recording import LineFile, Recorder, WorkloadRecorder, header_of
-from exporter.specs import SpecBook
+
+if TYPE_CHECKING:
+    from exporter.cli.readers import NodeReaders
+    from exporter.model.readers import Readers
+    from exporter.model.reading import SlotReport
+    from exporter.sources.recording import Recorder, WorkloadRecorder
+    from exporter.specs import SpecBook
+
+LENGTH = duration("100ms", "365d")
+
+
+def add_options(parser: Parser) -> None:
+    """Add the options of the command."""
+    parser.own.add_argument(
+        "file", nargs="?", metavar="FILE", help="The recording; compressed if its name ends in .gz."
+    )
+    parser.own.add_argument(
+        "--duration",
+        metavar="DURATION",
+        help="Stop after this time, such as 60s. (default: on SIGINT or SIGTERM)",
+    )
+    parser.own.add_argument("--force", action="store_true", help="Overwrite FILE if it exists.")
+
+
+def run(invocation: Invocation) -> int:
+    """Run the command; return the exit code."""
+    settings, given = invocation.start(), invocation.options
+    if given.file is None:
+        raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
+    if settings.replay is not None:
+        raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
+    length, path = length_seconds(given.duration), Path(given.file)
+    check_path(path, force=given.force)
+
+    from exporter.cli.readers import choose_readers, choose_workloads
+    from exporter.publisher.redact import WithoutSerials, without_users
+    from exporter.sources.recording import WorkloadRecorder
+    from exporter.specs import load_specs
+
+    specs, clock = load_specs(settings.specs), SystemClock()
+    readers = choose_readers(settings, specs, clock)
+    workloads = choose_workloads(settings, readers, clock)
+    interval = settings.poll_interval_seconds
+    stopped = threading.Event()
+    on_stop(stopped.set)
+    redact = None if settings.identity_serial else WithoutSerials().report
+    recorder = WorkloadRecorder(workloads, None if settings.process_owner else without_users)
+    for source in workloads:
+        source.start()
+    try:
+        summary = record(
+            *(readers, specs, clock, path, interval, length),
+            force=given.force,
+            redact=redact,
+            workloads=recorder,
+            stopped=stopped,
+        )
+    finally:
+        for source in workloads:
+            source.stop()
+    print(summary)
+    return STOPPED
+
+
+def length_seconds(text: str | None) -> float | None:
+    """Return what ``--duration`` says, in seconds; None where it was not given.
+
+    Raises:
+        ConfigError: it is no duration.
+    """
+    if text is None:
+        return None
+    try:
+        return LENGTH.parse(text)
+    except Unexpected:
+        raise ConfigError(f"--duration: expected {LENGTH.expected}, got {shown(text)}") from None
+
+
+def check_path(path: Path, *, force: bool) -> None:
+    """Refuse a file that exists, unless forced, or that cannot be made.
+
+    Raises:
+        ConfigError: it is refused.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(f"{path}: expected the path of a file in a directory that exists")
+    if not force and path.exists():
+        raise ConfigError(f"{path}: exists already; --force overwrites it")
 
 
 def record(
@@ -39,6 +126,8 @@ def record(
         ConfigError: the file may not be written.
         ExporterError: no GPU answers, or the disk is full; the file is whole up to there.
     """
+    from exporter.sources.recording import LineFile, Recorder, header_of
+
     stopped = stopped or threading.Event()
     wait = wait or stopped.wait
     readers.start()
@@ -76,6 +165,8 @@ def _await_readings(
     wait: Callable[[float], object],
 ) -> str | None:
     """Wait until every GPU was read or has failed; return why none can be read, else None."""
+    from exporter.cli.readers import FIRST_READING_SECONDS, any_pending
+
     deadline = clock.monotonic() + FIRST_READING_SECONDS
     while not stopped.is_set():
         readers.round(interval_seconds / 2)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a regular file of bounded size, and never blocks on a FIFO or device.
 
-A FIFO would hold up whoever opens it until somebody writes, a device may never end, and both may
+Opening a FIFO blocks until somebody writes, a device may never end, and both may
 stand where a file was when the configuration is read again.
 """
 

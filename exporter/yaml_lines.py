@@ -34,7 +34,7 @@ _UNPRINTABLE = re.compile(
 _TAG = "tag:yaml.org,2002:"
 
 _LOADER: Any = type("_Loader", (getattr(yaml, "CBaseLoader", yaml.BaseLoader),), {})
-"""Composes nodes whose tags say what a plain scalar means."""
+"""Composes nodes; the tag of a plain scalar gives its type."""
 # As YAML 1.2 has it: no octal by a leading zero and no base 60, so 0123 and 1:30 stay text.
 # Also text is 1E30, an exponent with neither point nor sign: PCI device ids look like that.
 for _kind, _form, _first in (
@@ -107,7 +107,7 @@ def load(path: Path, *, lines: bool = True) -> Document:
 def decoded(data: bytes, name: str) -> str:
     """Return UTF-8 as text; raise ConfigError with one line that begins with `name` if it is not.
 
-    `name` stands for the file and has no line breaks.
+    `name` is that of the file and has no line breaks.
     """
     try:
         return data.decode("utf-8-sig")
@@ -119,7 +119,7 @@ def decoded(data: bytes, name: str) -> str:
 
 
 def loads(text: str, name: str, *, lines: bool = True) -> Document:
-    """Read one document from `text`; `name` stands for the file in messages."""
+    """Read one document from `text`; `name` is that of the file in messages."""
     name = one_line(name)
     unprintable = _UNPRINTABLE.search(text)
     if unprintable:

@@ -31,13 +31,6 @@ def parsed_logfmt(line: str) -> dict[str, str]:
     }
 
 
-def written(form: str, level: str = "info", **values: Any) -> str:
-    stream = io.StringIO()
-    log.setup(level, form, stream)
-    logging.getLogger("exporter.test").warning("GPU lost", extra={"fields": values})
-    return stream.getvalue()
-
-
 def formatted(form: str, message: str, values: dict[str, Any]) -> str:
     record = logging.LogRecord("x", logging.INFO, "x", 1, message, None, None)
     record.fields = values
@@ -45,29 +38,23 @@ def formatted(form: str, message: str, values: dict[str, Any]) -> str:
 
 
 def test_a_line_has_time_level_message_and_fields() -> None:
-    """The order is fixed, the time is RFC 3339 in UTC with milliseconds."""
-    line = written("logfmt", gpu=3, up=False, name="H100 SXM", seconds=1.5, code=None)
-    assert re.fullmatch(
-        r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=warning "
-        r'msg="GPU lost" gpu=3 up=false name="H100 SXM" seconds=1.5\n',
-        line,
-    )
-
-
-def test_the_time_is_that_of_the_event() -> None:
-    """The record's own time is printed, to the millisecond."""
-    record = logging.LogRecord("x", logging.INFO, "x", 1, "m", None, None)
+    """In this order; the time is that of the event, RFC 3339 in UTC with milliseconds."""
+    record = logging.LogRecord("x", logging.WARNING, "x", 1, "GPU lost", None, None)
     record.created = 1_700_000_000.25
-    line = log.LogfmtFormatter(tracebacks=False).format(record)
-    assert line == "time=2023-11-14T22:13:20.250Z level=info msg=m"
+    record.fields = {"gpu": 3, "up": False, "name": "H100 SXM", "seconds": 1.5, "code": None}
+    assert log.LogfmtFormatter(tracebacks=False).format(record) == (
+        'time=2023-11-14T22:13:20.250Z level=warning msg="GPU lost" gpu=3 up=false '
+        'name="H100 SXM" seconds=1.5'
+    )
 
 
 def test_json_keeps_numbers_and_booleans() -> None:
     """A JSON line is an object with typed values."""
-    line = json.loads(written("json", gpu=3, up=False, name="H100", bad=float("nan"), code=None))
+    fields = {"gpu": 3, "up": False, "name": "H100", "bad": float("nan"), "code": None}
+    line = json.loads(formatted("json", "GPU lost", fields))
     del line["time"]
     assert line == {
-        "level": "warning",
+        "level": "info",
         "msg": "GPU lost",
         "gpu": 3,
         "up": False,
@@ -126,56 +113,32 @@ def test_a_hostile_key_cannot_forge_a_field(key: str) -> None:
     assert len(parsed_logfmt(line)) == 4
 
 
-def fail(level: str) -> str:
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_an_exception_is_one_line(level: str) -> None:
+    """With type and message; at debug with the traceback, as a field like any other."""
     stream = io.StringIO()
     log.setup(level, "logfmt", stream)
     try:
         raise ValueError("first\nsecond")
     except ValueError:
         logging.getLogger("exporter.test").exception("read failed")
-    return stream.getvalue()
-
-
-def test_an_exception_is_one_line_with_type_and_message() -> None:
-    """At info there is no traceback."""
-    line = fail("info")
-    assert line.count("\n") == 1
-    read = parsed_logfmt(line.rstrip("\n"))
-    assert read["error"] == "ValueError: first\nsecond"
-    assert "traceback" not in read
-
-
-def test_at_debug_the_traceback_is_in_the_same_line() -> None:
-    """The traceback is a field, escaped like any other."""
-    line = fail("debug")
-    assert line.count("\n") == 1
-    assert "in fail" in parsed_logfmt(line.rstrip("\n"))["traceback"]
-
-
-def test_an_exception_without_message_is_named() -> None:
-    """The type alone still says something."""
-    stream = io.StringIO()
-    log.setup("info", "logfmt", stream)
     logging.getLogger("exporter.test").error("stopped", exc_info=TimeoutError())
-    assert stream.getvalue().endswith(" msg=stopped error=TimeoutError\n")
+    first, second = stream.getvalue().splitlines()
+    read = parsed_logfmt(first)
+    assert read["error"] == "ValueError: first\nsecond"
+    assert ("in test_an_exception" in read.get("traceback", "")) == (level == "debug")
+    assert parsed_logfmt(second)["error"] == "TimeoutError"
 
 
-@pytest.mark.parametrize(
-    ("level", "expected"),
-    [
-        ("debug", ["debug", "info", "warning", "error"]),
-        ("info", ["info", "warning", "error"]),
-        ("warning", ["warning", "error"]),
-        ("error", ["error"]),
-    ],
-)
-def test_levels_below_are_left_out(level: str, expected: list[str]) -> None:
+@pytest.mark.parametrize("least", range(4))
+def test_levels_below_are_left_out(least: int) -> None:
     """The level is the least that is logged."""
+    names = ["debug", "info", "warning", "error"]
     stream = io.StringIO()
-    log.setup(level, "logfmt", stream)
-    for name in ("debug", "info", "warning", "error"):
+    log.setup(names[least], "logfmt", stream)
+    for name in names:
         getattr(logging.getLogger("exporter.test"), name)("m")
-    assert re.findall(r"level=(\w+)", stream.getvalue()) == expected
+    assert re.findall(r"level=(\w+)", stream.getvalue()) == names[least:]
 
 
 def test_a_second_setup_replaces_the_first() -> None:

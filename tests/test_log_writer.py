@@ -250,7 +250,6 @@ def test_what_the_interpreter_reports_is_one_line(name: str) -> None:
     assert done.stderr.startswith("time=")
 
 
-def test_a_thread_that_ends_itself_is_no_fault() -> None:
-    """As Python has it."""
+def test_a_thread_that_exits_is_no_fault() -> None:
     done = run("t = threading.Thread(target=sys.exit); t.start(); t.join()")
     assert done.stderr == ""

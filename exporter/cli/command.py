@@ -25,11 +25,11 @@ class Invocation:
     """The command's own options."""
 
     def settings(self) -> config.Settings:
-        """Return the settings that hold; raise ConfigError with the first problem."""
+        """Return the settings; raise ConfigError with the first problem."""
         return config.load(self.argv, self.environ, self.parser)
 
     def start(self) -> config.Settings:
-        """Return the settings that hold, and start logging as they say."""
+        """Return the settings, and set up logging by them."""
         from exporter import log  # not every command logs
 
         settings = self.settings()

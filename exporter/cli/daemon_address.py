@@ -192,7 +192,7 @@ def _decoded(name: str, path: Path, data: bytes) -> str:
 
 
 def _tls_section(path: Path) -> dict[str, Any]:
-    """Return what the web configuration says of TLS; the daemon itself checks it."""
+    """Return the TLS section of the web configuration; the daemon itself checks it."""
     from exporter.yaml_lines import load
 
     try:

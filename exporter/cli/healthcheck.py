@@ -4,8 +4,8 @@
 A container runs it every half minute for as long as the daemon lives. So `quick_check` serves the
 plain case (HTTP, an address in digits, the answer 200) with nothing but the interpreter: no flag
 table, no HTTP library, and of the socket only its part in C. Everything else is left to `run`,
-whose imports come late for that reason. Variables that do not say where the daemon is are not
-looked at in the plain case, for the daemon has read the same ones.
+whose imports come late for that reason. Variables other than the daemon's address are not
+read in the plain case, for the daemon has read the same ones.
 """
 
 from __future__ import annotations

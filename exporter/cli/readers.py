@@ -210,7 +210,7 @@ def as_played(settings: Settings) -> Settings:
 
 
 def play_problems(settings: Settings) -> Iterator[str]:
-    """Yield why the recording cannot be played as these settings say, each on one line."""
+    """Yield why the recording cannot be played with these settings, each on one line."""
     if settings.replay is None:
         return
     if settings.demo:

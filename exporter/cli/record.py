@@ -78,7 +78,7 @@ def run(invocation: Invocation) -> int:
 
 
 def length_seconds(text: str | None) -> float | None:
-    """Return what ``--duration`` says, in seconds; None where it was not given.
+    """Return ``--duration`` in seconds; None where it was not given.
 
     Raises:
         ConfigError: it is no duration.

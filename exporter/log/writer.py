@@ -18,7 +18,7 @@ CHECK_SECONDS = 0.002
 
 
 class LineWriter:
-    """Writes lines in their order; drops those for which there is no room, and says how many.
+    """Writes lines in their order; drops those that find the queue full, and reports how many.
 
     `put` and `flush` may be called by any thread, also by one that is within `put`, as happens when
     a collected object logs. The thread starts with the first line. It uses ``os.write`` alone: one

@@ -47,7 +47,7 @@ _HOST = re.compile(r"\*|\.?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
 
 
 class Unexpected(ValueError):
-    """The text cannot be read; a message replaces what the kind says was expected."""
+    """The text cannot be read; a message replaces the kind's own `expected`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Url:
 
 
 def bracketed(host: str) -> str:
-    """Return the host as it stands before ``:PORT``."""
+    """Return the host as it is written before ``:PORT``."""
     return f"[{host}]" if ":" in host else host
 
 

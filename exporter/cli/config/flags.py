@@ -72,7 +72,7 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """The flag as it stands on a command line."""
+        """The flag as it is written on a command line."""
         return f"--{self.name}"
 
     @property

@@ -60,7 +60,7 @@ def run(invocation: Invocation) -> int:
 
 
 def cuda_of(text: str) -> tuple[int, int]:
-    """Return the version of CUDA that ``--cuda`` says.
+    """Return the version of CUDA in ``--cuda``.
 
     Raises:
         ConfigError: it is none.
@@ -157,7 +157,7 @@ def check_all(library: CuptiLibrary, release: Release) -> list[Checked]:
 
 
 def _taken_for(metric: Metric) -> str:
-    """Return what a signal is, where it is not the one unit that its name says."""
+    """Return what a signal is, where its name does not tell."""
     return TAKEN_FOR.get(metric.field, "")
 
 

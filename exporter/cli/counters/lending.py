@@ -46,7 +46,7 @@ def run(invocation: Invocation) -> int:
     daemon = daemon_of(settings, f"counters {word}")
     send(SIGNALS[word], process_of(daemon.url, settings.path_procfs), settings.path_procfs)
     patience = SETTLE_SECONDS + settings.poll_interval_seconds
-    print(outcome(word, lambda: lent(daemon), patience))
+    print(outcome(word, lambda: paused_groups(daemon), patience))
     return STOPPED
 
 
@@ -129,7 +129,7 @@ def outcome(
     """Wait for the outcome and return it in one line; ``look()`` returns what is paused.
 
     Raises:
-        SourceError: the daemon does not say, or has not taken the counters again.
+        SourceError: the daemon does not answer, or has not resumed.
     """
     looks = round(patience_seconds / STEP_SECONDS) + 1
     for number in range(looks):
@@ -145,8 +145,8 @@ def outcome(
     raise SourceError(f"still paused after {patience_seconds:.0f} s: {', '.join(found)}")
 
 
-def lent(daemon: DaemonAddress) -> list[str]:
-    """Return what of each GPU is paused, such as ``cupti of GPU 0``.
+def paused_groups(daemon: DaemonAddress) -> list[str]:
+    """Return the paused counter groups of each GPU, such as ``cupti of GPU 0``.
 
     Raises:
         SourceError: the daemon does not answer.

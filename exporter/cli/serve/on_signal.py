@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What SIGHUP, SIGUSR1 and SIGUSR2 ask for, each done in a thread: signal handlers may not wait."""
+"""The work of SIGHUP, SIGUSR1 and SIGUSR2, each in a thread: signal handlers may not block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from exporter.errors import ConfigError
 from exporter.sources.interface import Lendable
 
 PAUSE_SECONDS = 1.0
-"""Between two reloads: a request that comes sooner waits, and stands for all until then."""
+"""Between two reloads: requests that come sooner wait, and are served by one reload."""
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +26,13 @@ class _OnRequest:
     signal_name: str
 
     def __init__(self) -> None:
-        # A bare lock and not an Event: whoever is interrupted inside Event.set() by a signal whose
-        # handler calls it again waits for itself. The lock is held while there is no request.
+        # A bare lock and not an Event: Event.set() that is interrupted by a signal whose handler
+        # calls it again would deadlock. The lock is held while there is no request.
         self._no_request = threading.Lock()
         self._no_request.acquire()
 
     def start(self) -> None:
-        """Begin to heed requests; where there can be no thread say so, and serve without."""
+        """Start the thread; where none can be started, log that, and serve without."""
         try:
             threading.Thread(target=self._run, name=self.name, daemon=True).start()
         except RuntimeError as error:

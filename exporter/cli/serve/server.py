@@ -23,8 +23,8 @@ from exporter.web.server.limits import Limits
 from exporter.web.server.listener import listen
 from exporter.web.server.server import Server
 
-HEEDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""The signals that have a handler while it serves, unless SIGINT is ignored."""
+HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Handled while it serves; SIGINT only if it was not ignored at the start."""
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     on_stop(server.request_stop)
     on_lending(lender.pause, lender.resume)
     signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.request())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEEDED)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())
     host = settings.web_listen_address.host

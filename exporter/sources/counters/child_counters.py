@@ -49,7 +49,7 @@ EVERYWHERE: Place = (None, None)
 
 
 class StateNote(NamedTuple):
-    """A reading state, and one line that says what can be done about it."""
+    """A reading state, and one line on what can be done about it."""
 
     state: str
     message: str

@@ -21,22 +21,22 @@ READ_BYTES = 65_536
 class Port:
     """The pipes of a child, used by one thread."""
 
-    def __init__(self, orders: int, says: int) -> None:
-        """Read from the descriptor `orders` and write to `says`; neither blocks from now on."""
+    def __init__(self, orders: int, output: int) -> None:
+        """Read from the descriptor `orders` and write to `output`; neither blocks from now on."""
         self._orders = orders
-        self.says = says
+        self.output = output
         """The descriptor that is written to."""
         os.set_blocking(orders, False)
-        os.set_blocking(says, False)
+        os.set_blocking(output, False)
         self._lines = Lines(LONGEST_ORDER_BYTES)
         self._messages: list[dict[str, Any]] = []
-        self._begun = bytearray()
-        """The rest of a line, of which the pipe has the beginning."""
+        self._partial = bytearray()
+        """The rest of a line that was written in part."""
         self._states: dict[object, bytes] = {}
         """By GPU and instance: what the pipe had no room for."""
         self._beats = 0
         self.dropped_total = 0
-        """Activities and beats for which the pipe had no room."""
+        """Activities and beats dropped because the pipe was full."""
         self.ended = False
         """Whether the exporter is gone or wants the child to end."""
 
@@ -52,7 +52,7 @@ class Port:
             self._send_waiting()
             return
         self._send_waiting()
-        if self._begun or self._states or not self._begin(line):
+        if self._partial or self._states or not self._write_line(line):
             self.dropped_total += 1
 
     def beat(self) -> None:
@@ -96,24 +96,24 @@ class Port:
 
     def _send_waiting(self) -> None:
         """Send what had no room: the rest of a line, then the states."""
-        if self._begun:
-            del self._begun[: self._write(self._begun)]
-        while self._states and not self._begun:
+        if self._partial:
+            del self._partial[: self._write(self._partial)]
+        while self._states and not self._partial:
             key, line = next(iter(self._states.items()))
-            if not self._begin(line):
+            if not self._write_line(line):
                 return
             del self._states[key]
 
-    def _begin(self, line: bytes) -> bool:
-        """Return whether the pipe took the beginning of a line, the rest of which is kept."""
+    def _write_line(self, line: bytes) -> bool:
+        """Return whether the pipe took at least a part of a line; the rest is kept."""
         written = self._write(line)
         if written:
-            self._begun += line[written:]
+            self._partial += line[written:]
         return written > 0
 
     def _write(self, data: bytes | bytearray) -> int:
         try:
-            return os.write(self.says, data)
+            return os.write(self.output, data)
         except BlockingIOError:
             return 0
         except OSError:

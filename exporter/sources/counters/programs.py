@@ -52,7 +52,7 @@ def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when the thread that started it is gone.
 
-    The end of standard input says so as well, but not to a process that hangs in a driver call.
+    Standard input ends then too, but a process that hangs in a driver call does not notice.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
@@ -100,12 +100,12 @@ def _children() -> Iterator[int]:
 
 def _port() -> Port:
     """Redirect what libraries print to standard error, and keep the pipes for messages."""
-    orders, says = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
+    orders, messages = os.dup(sys.stdin.fileno()), os.dup(sys.stdout.fileno())
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return Port(orders, says)
+    return Port(orders, messages)
 
 
 if __name__ == "__main__":

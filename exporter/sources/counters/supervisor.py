@@ -87,7 +87,7 @@ class ChildUser(Protocol):
     def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
         """Count a failure; with a `problem` the child does not run.
 
-        One that has `ended_itself` may have said why.
+        A child that `ended_itself` may have reported why.
         """
 
     def ended(self, now: float) -> None:
@@ -106,7 +106,7 @@ class _Run:
     """Total of its output at that time."""
     heard: float | None = None
     """When it last wrote a message."""
-    told: Orders = Orders()
+    sent: Orders = Orders()
     release_due: float | None = None
     """The deadline for releasing the counters."""
     unwanted_since: float | None = None
@@ -160,7 +160,7 @@ class Supervisor:
     def has_released(self) -> bool:
         """Whether no child has the counters: there is none, or it has reported to be paused."""
         run = self._run
-        return run is None or (run.told.paused and run.release_due is None)
+        return run is None or (run.sent.paused and run.release_due is None)
 
     @property
     def pid(self) -> int | None:
@@ -255,12 +255,12 @@ class Supervisor:
 
     def _send_orders(self, run: _Run, orders: Orders, now: float) -> None:
         """Send the child the orders that have changed."""
-        if orders.gpus != run.told.gpus:
+        if orders.gpus != run.sent.gpus:
             run.child.send({"gpus": orders.gpus})
-        if orders.paused != run.told.paused:
+        if orders.paused != run.sent.paused:
             run.child.send({"pause": True} if orders.paused else {"resume": True})
             run.release_due = now + PAUSE_SECONDS if orders.paused else None
-        run.told = orders
+        run.sent = orders
         run.child.flush()
         if orders.gpus:
             run.unwanted_since = None

@@ -32,7 +32,7 @@ LONGEST_LINE_BYTES = 65_536
 
 
 class MalformedLine(ValueError):
-    """A line is none of the messages; its text says why."""
+    """A line is no valid message; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def decoded(line: bytes) -> dict[str, Any]:
 
 
 def parsed(line: bytes, source: str) -> Message:
-    """Return what a child says in a line; `source` is the name that its activities get.
+    """Return the message in a line; `source` is the name that its activities get.
 
     Raises:
         MalformedLine: it is none of the messages, or the library's numbers are impossible.
@@ -115,9 +115,9 @@ class Lines:
 
     def __init__(self, longest_bytes: int = LONGEST_LINE_BYTES) -> None:
         self._longest = longest_bytes
-        self._begun = b""
+        self._partial = b""
         self._skipping = False
-        """Whether the line that has begun is too long."""
+        """Whether the present line is too long."""
         self.dropped_total = 0
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -125,15 +125,15 @@ class Lines:
         *complete, rest = data.split(b"\n")
         found: list[bytes] = []
         for line in complete:
-            if not self._skipping and len(self._begun) + len(line) <= self._longest:
-                found.append(self._begun + line)
+            if not self._skipping and len(self._partial) + len(line) <= self._longest:
+                found.append(self._partial + line)
             else:
                 self.dropped_total += 1
-            self._begun, self._skipping = b"", False
-        if self._skipping or len(self._begun) + len(rest) > self._longest:
-            self._begun, self._skipping = b"", True
+            self._partial, self._skipping = b"", False
+        if self._skipping or len(self._partial) + len(rest) > self._longest:
+            self._partial, self._skipping = b"", True
         else:
-            self._begun += rest
+            self._partial += rest
         return found
 
 

@@ -47,7 +47,7 @@ class Counters:
     ) -> None:
         """Open those of `rows` that are enabled; the rows are in order of preference.
 
-        One that is off unless it is asked for is not missed.
+        A source that is off by default has no reading state while it is off.
 
         Raises:
             DeviceGone: the GPU is lost.

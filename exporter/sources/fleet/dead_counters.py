@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Discards counters that read 0 while utilization and power show that the GPU works.
 
-Seen after an Xid 31 on Turing: the GPU computes on, and sampling stands still until a restart
-(NVIDIA/DCGM #303). At rest such counters read what true ones read: only a reading above 0 shows
-that they are back.
+Seen after an Xid 31 on Turing: the GPU goes on computing, and the counters freeze until a restart
+(NVIDIA/DCGM #303). On an idle GPU frozen and working counters both read 0: only a reading above
+0 shows that they work again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from exporter.sources.reading_state import IMPLAUSIBLE, Journal
 LEAST_UTILIZATION_RATIO = 0.05
 """Less may be rounding."""
 DOUBTFUL_UTILIZATION_RATIO = 0.5
-"""Above that, power must agree: some drivers say 99 % of a GPU at rest."""
+"""Above that, power must agree: some drivers report 99 % for an idle GPU."""
 WORKING_POWER_RATIO = 0.25
 """Of the power limit: more than any GPU draws at rest while no kernel is resident."""
 DEAD_RATIO = 1e-3

@@ -219,7 +219,7 @@ class Session:
         return replace(nvml, processes=processes)
 
     def _look(self) -> None:
-        """Look whether the MIG layout has changed, unless the driver is slow to say.
+        """Check whether the MIG layout has changed; less often if the driver answers slowly.
 
         Raises:
             DeviceGone: the GPU is lost.

@@ -49,7 +49,7 @@ class Reader(Protocol):
 class Slot:
     """One GPU: its latest reading, and the worker that writes it.
 
-    Until the GPU is opened for the first time, a slot stands for the GPU at its index. Several
+    Until the GPU is opened for the first time, a slot is that of the GPU at its index. Several
     threads may be stuck in the driver for one GPU; only `current` hands over readings.
     """
 

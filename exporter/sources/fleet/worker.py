@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread per GPU: opens the GPU, reads it when asked, and opens it again after a fault."""
+"""One thread per GPU: opens the GPU, reads it once per round, and opens it again after a fault."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class Worker(threading.Thread):
                 self.slot.set_problem(None)
 
     def _reading(self) -> Reading | None:
-        """Return a new reading; None if it is not time for one, or the last one stands."""
+        """Return a new reading; None if none is due, or if the last one stays valid."""
         if self._session is None and self._clock.monotonic() < self._next_attempt:
             return None
         try:
@@ -263,7 +263,7 @@ class Worker(threading.Thread):
             if last is None or now - last.monotonic_seconds >= self._stale_seconds:
                 raise
             self._close()
-        return None  # the last reading stands until it is stale
+        return None  # the last reading stays valid until it is stale
 
     def _log_layout(self, device: Device) -> None:
         """Log how the GPU is divided now, if that has changed."""

@@ -113,14 +113,14 @@ def read_lines(path: Path) -> Iterator[bytes]:
         Damage: the rest cannot be read, or is too long; all lines before it were yielded.
         OSError: the file cannot be opened or read, or is no regular file.
     """
-    begun: list[bytes] = []
+    parts: list[bytes] = []
     length = total = lines = 0
     for piece in _pieces(path):
         total += len(piece)
         if total > MOST_BYTES:
             raise Damage(f"expected at most {MOST_BYTES} bytes, unpacked")
         first, *others = piece.split(b"\n")
-        begun.append(first)
+        parts.append(first)
         length += len(first)
         if length > LONGEST_LINE_BYTES:
             raise Damage(f"the line is too long, expected at most {LONGEST_LINE_BYTES} bytes")
@@ -128,9 +128,9 @@ def read_lines(path: Path) -> Iterator[bytes]:
             lines += len(others)
             if lines > MOST_LINES:
                 raise Damage(f"expected at most {MOST_LINES} lines")
-            yield b"".join(begun)
+            yield b"".join(parts)
             yield from others[:-1]
-            begun, length = [others[-1]], len(others[-1])
+            parts, length = [others[-1]], len(others[-1])
     if length:
         raise Damage("the line is cut off")
 

@@ -122,7 +122,7 @@ class Rebase:
 
 
 class Replay:
-    """Hands over a recording's ticks, at most one a round, when `clock` says that they are due.
+    """Hands over a recording's ticks, at most one a round, when they are due on `clock`.
 
     With a `FastClock` and ticks at the recording's own interval, a recording plays `speed` times
     as fast and every snapshot is the same as the live one.

@@ -69,7 +69,7 @@ STARVED_RATIO = 0.05
 
 
 class Simulation:
-    """A node whose GPUs play a scenario; readings are taken when a round is asked for."""
+    """A node whose GPUs play a scenario; each round takes new readings."""
 
     name = SIMULATE
     problem: str | None = None
@@ -270,7 +270,7 @@ class _Gpu:
         used = round(behaviour.memory * self._board.memory_bytes)
         peak_memory = max(
             past.behaviour.memory
-            for past in self.timeline.begun(seconds)
+            for past in self.timeline.started_acts(seconds)
             if past.behaviour is not None and past.holder == holder
         )
         return TrainingReport(

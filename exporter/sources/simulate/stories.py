@@ -52,7 +52,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What one name in a scenario's ``story`` stands for."""
+    """The behaviour that a scenario names in ``story``."""
 
     help: str
     behave: Callable[[Parameters, int], Behaviour] | None

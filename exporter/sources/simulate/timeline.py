@@ -72,8 +72,8 @@ class Timeline:
         """Return the act at this time."""
         return self._acts[self._locate(seconds)[1]]
 
-    def begun(self, seconds: float) -> tuple[Act, ...]:
-        """Return each act that has begun by this time, in whatever turn."""
+    def started_acts(self, seconds: float) -> tuple[Act, ...]:
+        """Return each act that has started by this time, in any turn."""
         turns, number, _ = self._locate(seconds)
         return self._acts if turns else self._acts[: number + 1]
 

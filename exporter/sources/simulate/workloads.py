@@ -80,7 +80,7 @@ def _container_id(workload: Workload, salt: str) -> str:
 
 
 def membership(work: Work) -> Membership | None:
-    """Return what the control group of the process on a GPU says; None without a workload."""
+    """Return the workload that the process's cgroup names; None without one."""
     if not work.workloads:
         return None
     first = work.workloads[0]

@@ -56,16 +56,16 @@ def count(options: Mapping[str, Any], port: Port) -> int:
 def rubbish(options: Mapping[str, Any], port: Port) -> int:
     """Write rubbish between good lines, as a library that prints to the pipe would."""
     for line in (b"hello\n", b"\xff\x00\n", b"[]\n", b'{"x": 2}\n', b"\n"):
-        os.write(port.says, line)
+        os.write(port.output, line)
     return count(options, port)
 
 
 def endless_line(options: Mapping[str, Any], port: Port) -> int:
     """Write a line of a gigabyte."""
-    os.set_blocking(port.says, True)
+    os.set_blocking(port.output, True)
     port.beat()
     for _ in range(1 << 10):
-        os.write(port.says, b"x" * (1 << 20))
+        os.write(port.output, b"x" * (1 << 20))
     return 0
 
 
@@ -122,7 +122,7 @@ def kills_itself(options: Mapping[str, Any], port: Port) -> int:
 
 def mute(options: Mapping[str, Any], port: Port) -> int:
     """Close the pipe and live on."""
-    os.close(port.says)
+    os.close(port.output)
     time.sleep(600)
     return 0
 

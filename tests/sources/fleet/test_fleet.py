@@ -469,16 +469,6 @@ def test_a_gpu_that_is_added_before_the_others_moves_them(
 
 
 @pytest.mark.usefixtures("often")
-def test_gpus_that_change_places_are_followed(start: Start) -> None:
-    """Also when none is lost for it."""
-    fleet, fake = start(GPUS)
-    wait_until(lambda: len(_by_uuid(fleet)) == 3)
-    fake.update(order=[2, 0, 1])
-
-    wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
-
-
-@pytest.mark.usefixtures("often")
 def test_a_lost_gpu_is_found_at_another_index(start: Start) -> None:
     """While it is lost another GPU takes its index; when it heals it has a new one."""
     fleet, fake = start(GPUS)

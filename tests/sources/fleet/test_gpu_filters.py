@@ -57,14 +57,11 @@ THREE = {
     ("include", "exclude", "read"),
     [
         ((), (), (0, 1, 2)),
-        (("1",), (), (1,)),
         (("0", "GPU-c2"), (), (0, 2)),
         (("gpu-C2",), (), (2,)),
-        ((), ("1",), (0, 2)),
         ((), ("GPU-b1", "0"), (2,)),
         (("0", "1"), ("GPU-b1",), (0,)),
         (("GPU-b1",), ("1",), ()),
-        (("7", "GPU-x"), (), ()),
         ((), ("7", "GPU-x", "01"), (0, 2)),
     ],
 )
@@ -427,21 +424,6 @@ def test_a_gpu_asleep_is_not_forgotten() -> None:
         assert [gpu.up for gpu in bench.tick(50.0).gpus] == [False]
     bench.readers.fail("lost")
     assert bench.tick(61.0).gpus == ()
-
-
-def test_the_holder_is_published() -> None:
-    """From the readings to the snapshot, with each share."""
-    bench = Bench()
-    bench.readers.read()
-    assert labels(bench.tick(), "gpu_holder_info") == [
-        {
-            "gpu": "0",
-            "uuid": "GPU-h100",
-            "owner": "ada",
-            "command": "python3",
-            "class": "training",
-        }
-    ]
 
 
 def test_the_holder_is_that_of_now_also_without_counters() -> None:

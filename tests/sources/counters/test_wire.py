@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 from exporter.sources.counters.wire import (
     HIGHEST_RATIO,
-    LONGEST_LINE_BYTES,
     Beat,
     Hello,
     Lines,
@@ -122,12 +121,3 @@ def test_a_line_that_is_too_long_is_dropped_alone(lengths: list[int]) -> None:
 
     assert [len(each) for each in found] == [length for length in lengths if length <= 10]
     assert lines.dropped_total == sum(length > 10 for length in lengths)
-
-
-def test_what_is_dropped_takes_no_memory() -> None:
-    lines = Lines()
-    for _ in range(100):
-        assert lines.feed(b"x" * LONGEST_LINE_BYTES) == []
-
-    assert lines.feed(b"\nshort\n") == [b"short"]
-    assert lines.dropped_total == 1

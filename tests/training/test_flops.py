@@ -423,7 +423,7 @@ print(len(graphs), sum(counters["graph_break"].values()), PROCESS.accounts[0].co
 def test_a_compiled_model_is_not_counted(tmp_path: Any) -> None:
     """One graph, no break, no second compilation; the report says why there is no count."""
     listener = Listener(tmp_path / "training.sock")
-    job = run_job(tmp_path, COMPILED, listener.path, {"ROOFLINE_JOB_COUNT_FLOPS": "1"})
+    job = run_job(tmp_path, COMPILED, listener, {"ROOFLINE_JOB_COUNT_FLOPS": "1"})
     assert job.stdout == "1 0 None\n", job.stderr
     assert job.stderr == "roofline_job: FLOPs are not counted (torch.compile is in use)\n"
     last = listener.reports()[-1]
@@ -454,7 +454,7 @@ def test_a_script_without_a_line_of_ours_counts(tmp_path: Any) -> None:
         "ROOFLINE_JOB_INSTRUMENT": "1",
         "PYTHONPATH": inject,
     }
-    job = run_job(tmp_path, PLAIN, listener.path, environ)
+    job = run_job(tmp_path, PLAIN, listener, environ)
     assert (job.returncode, job.stderr) == (0, "")
     last = listener.reports()[-1]
     listener.close()

@@ -243,6 +243,7 @@ def _job(
         )
         reports = receiver.reports()
     assert done.returncode == 0, done.stderr
+    assert all("exit" in report for report in reports), "the last report is lost"
     return json.loads(done.stdout.splitlines()[-1]), reports
 
 

@@ -240,7 +240,7 @@ def test_switched_off_nothing_is_measured_or_registered(tmp_path: Path) -> None:
         print(atexit._ncallbacks() - before)
         """
     listener = Listener(tmp_path / "training.sock")
-    job = run_job(tmp_path, source, listener.path, {"ROOFLINE_JOB_INSTRUMENT": "0"})
+    job = run_job(tmp_path, source, listener, {"ROOFLINE_JOB_INSTRUMENT": "0"})
     assert (job.returncode, job.stdout, job.stderr) == (0, "0\n", "")
     assert listener.reports() == []
     listener.close()
@@ -283,7 +283,7 @@ def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
             if batch == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         """
-    assert run_job(tmp_path, source, listener.path).returncode == -signal.SIGKILL
+    assert run_job(tmp_path, source, listener).returncode == -signal.SIGKILL
     asked, report = listener.reports()
 
     assert (asked["batches"], report["batches"]) == (0, 1)
@@ -307,7 +307,7 @@ def test_a_forked_child_reports_only_a_loop_of_its_own(listener: Listener, tmp_p
         if os.getpid() == parent:
             os.wait(), os.wait()
         """
-    job = run_job(tmp_path, source, listener.path)
+    job = run_job(tmp_path, source, listener)
     assert (job.returncode, job.stderr) == (0, "")
     last = {report["id"]: report for report in listener.reports()}
 
@@ -327,7 +327,7 @@ def test_a_process_that_becomes_another_program_keeps_nothing_of_ours(
             os.execv(sys.executable, [sys.executable, __file__, "again"])
         print(sorted(os.listdir("/proc/self/fd")))
         """
-    job = run_job(tmp_path, source, listener.path)
+    job = run_job(tmp_path, source, listener)
     found = listener.reports()
 
     assert job.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing's own
@@ -340,7 +340,7 @@ def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
     names = []
     for name in ("a\nb\tc", "\udcff\udcfe", "x" * 10_000, "é" * 100, "  "):
         source = "from roofline_job import watch\nlist(watch([1]))"
-        run_job(tmp_path, source, listener.path, {"ROOFLINE_JOB_NAME": name})
+        run_job(tmp_path, source, listener, {"ROOFLINE_JOB_NAME": name})
         names += [report["job"] for report in listener.reports() if report.get("exit")]
 
     assert names[:-1] == ["a_b_c", "__", "x" * 128, "é" * 64]

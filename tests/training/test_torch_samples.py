@@ -39,7 +39,7 @@ def test_a_watched_loader_tells_its_samples(tmp_path: Path) -> None:
     if importlib.util.find_spec("torch") is None:
         unmet("PyTorch is not installed")
     listener = Listener(tmp_path / "training.sock")
-    job = run_job(tmp_path, SCRIPT, listener.path)
+    job = run_job(tmp_path, SCRIPT, listener)
     last = {report["job"]: report for report in listener.reports()}
     listener.close()
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, socket
+import sys
+from _socket import (
+    AF_UNIX,
+    SO_SNDTIMEO,
+    SOCK_CLOEXEC,
+    SOCK_DGRAM,
+    SOCK_NONBLOCK,
+    SOL_SOCKET,
+    socket,
+)
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -27,6 +36,8 @@ SECOND = 1_000_000_000
 """In nanoseconds, on the clock of the accounts."""
 RETRY_SECONDS = 5
 """Before the next attempt while no daemon listens."""
+LAST_WAIT_SECONDS = 0.1
+"""The most that a last report waits for room in the socket: all ranks of a node may end at once."""
 MEMORY_SECONDS = 10
 """Between two reads of the allocator's statistics, which are expensive."""
 _MEMORY = (
@@ -48,18 +59,23 @@ def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
         yield os.path.join(runtime, "roofline-exporter", "training.sock")
 
 
-def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
+def deliver(
+    datagram: bytes, wait_seconds: float = 0.0, environ: Mapping[str, str] = os.environ
+) -> bool:
     """Send a datagram to the first socket that accepts it; return False if no daemon listens.
 
-    A full socket loses this datagram, and that is all: the next one holds the same totals. No
-    socket is kept open: the job's descriptors are its own. It is the C module's, because a job may
-    put something else in the place of ``socket.socket``, as gevent does.
+    A socket that stays full for ``wait_seconds`` loses this datagram: the next one holds the same
+    totals. No socket is kept open: the job's descriptors are its own. It is the C module's, because
+    a job may put something else in the place of ``socket.socket``, as gevent does.
     """
     try:
         endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
     except OSError:  # the job holds as many descriptors as it may
         return False
     try:
+        if wait_seconds:
+            endpoint.setblocking(True)
+            endpoint.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(wait_seconds))
         for path in candidates(environ):
             try:
                 endpoint.sendto(datagram, path)
@@ -73,6 +89,12 @@ def deliver(datagram: bytes, environ: Mapping[str, str] = os.environ) -> bool:
     finally:
         endpoint.close()
     return False
+
+
+def _timeval(duration_seconds: float) -> bytes:
+    """Return a duration below a second as C's ``struct timeval``, without a module of the job's."""
+    parts = (0, int(duration_seconds * 1e6))
+    return b"".join([part.to_bytes(8, sys.byteorder) for part in parts])
 
 
 def seconds(time_ns: int) -> str:
@@ -114,7 +136,7 @@ class Report:
         if not ending and now_ns >= self._memory_due_ns:
             self._memory_due_ns = now_ns + MEMORY_SECONDS * SECOND
             self._memory = _allocator()
-        return deliver(self.write(phase, ending=ending))
+        return deliver(self.write(phase, ending=ending), LAST_WAIT_SECONDS if ending else 0.0)
 
     def write(self, phase: str | None = None, *, ending: bool = False) -> bytes:
         """Return the datagram; the optional parts are left out if it would be too long."""

@@ -122,7 +122,7 @@ class Starving:
             account.meter = self._meter
         return account
 
-    def _deliver(self, datagram: bytes) -> bool:
+    def _deliver(self, datagram: bytes, _: float) -> bool:
         now = self.clock
         self.ledger.take(
             decode(datagram), Arrival(b"", Peer(PID, 1000), now.monotonic(), now.time())

@@ -81,7 +81,7 @@ def clock(client: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every report be delivered to nobody."""
-    monkeypatch.setattr(reporter, "deliver", lambda datagram, environ=None: True)
+    monkeypatch.setattr(reporter, "deliver", lambda *_: True)
 
 
 @pytest.fixture

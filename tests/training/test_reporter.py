@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,14 @@ from exporter.sources.training.decode import MOST_BYTES, VERSION, decode
 from roofline_job import degraded, identity, reporter
 from roofline_job.degraded import REASONS
 from roofline_job.names import JOB_BYTES, fit
-from roofline_job.reporter import REPORT_BYTES, Report, candidates, deliver, seconds
+from roofline_job.reporter import (
+    LAST_WAIT_SECONDS,
+    REPORT_BYTES,
+    Report,
+    candidates,
+    deliver,
+    seconds,
+)
 from roofline_job.thread_accounts import PHASES, ThreadAccount
 from tests.training.listener import Listener
 
@@ -66,7 +75,7 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "world_size", lambda: 8)
     sent: list[bytes] = []
 
-    def take(datagram: bytes) -> bool:
+    def take(datagram: bytes, _: float) -> bool:
         sent.append(datagram)
         return True
 
@@ -199,7 +208,7 @@ def test_the_allocator_is_asked_every_ten_seconds(monkeypatch: pytest.MonkeyPatc
             return {"allocated_bytes.all.current": len(asked)}
 
     monkeypatch.setattr(identity, "cuda", Cuda)
-    monkeypatch.setattr(reporter, "deliver", lambda _: True)
+    monkeypatch.setattr(reporter, "deliver", lambda *_: True)
     report = Report(ThreadAccount("job", 0, "client"))
     for second in range(21):
         report.send(second * 10**9, ending=False)
@@ -234,6 +243,21 @@ def test_a_full_socket_loses_the_report_and_waits_for_nothing(listener: Listener
         socket.setdefaulttimeout(None)
 
     assert 0 < len(listener.datagrams()) < 2_000
+
+
+def test_the_last_report_waits_until_a_full_socket_has_room(listener: Listener) -> None:
+    """As when all ranks of a node end at once. It waits no longer where the daemon hangs."""
+    for _ in range(2_000):
+        deliver(b"{}")
+    began = time.monotonic()
+    assert deliver(b"lost", LAST_WAIT_SECONDS)
+    assert LAST_WAIT_SECONDS * 0.9 <= time.monotonic() - began < 5
+
+    reader = threading.Timer(0.02, listener.receive)
+    reader.start()
+    assert deliver(b"last", 0.9)
+    reader.join()
+    assert listener.datagrams()[-1] == b"last"
 
 
 def test_candidates_are_tried_in_order() -> None:

@@ -154,7 +154,7 @@ def test_where_nobody_listens_nothing_more_is_sent(
     """Ten waits of 2 s in 40 s: it is looked for every five seconds, as without them."""
     sent: list[bytes] = []
 
-    def nobody(datagram: bytes) -> bool:
+    def nobody(datagram: bytes, _: float) -> bool:
         sent.append(datagram)
         return False
 

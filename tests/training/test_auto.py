@@ -76,24 +76,6 @@ def test_every_module_has_its_hook() -> None:
     }
 
 
-def test_a_loop_is_measured_from_its_first_next_to_its_end(
-    started: FakeTorch, clock: Clock
-) -> None:
-    """W is the time in `next()`, the wall time is the loop's; before and after do not count."""
-    optimizer = object()
-    clock.wait(100)
-    for batch in started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 2)]):
-        assert batch is BATCH
-        clock.wait(4)
-        started.step(optimizer)
-    clock.wait(100)
-
-    assert seconds(measured()) == {"data": 3}
-    assert wall() == 11
-    assert measured().counts == (2, 2, 4)
-    assert [account.instrumentation for account in PROCESS.accounts] == ["auto"]
-
-
 def test_a_loader_that_cannot_start_says_so(started: FakeTorch, clock: Clock) -> None:
     """The time up to then counts, and no loop is open."""
 
@@ -157,16 +139,6 @@ def test_a_loader_may_be_compared_and_not_hashed(torch: FakeTorch) -> None:
     assert len(list(second)) == 3
     assert measured().samples == 320
     assert not degraded.FOUND
-
-
-def test_inside_watch_a_loader_only_marks(started: FakeTorch, clock: Clock) -> None:
-    """The outermost loop counts."""
-    loader = started.loader([slow(clock, BATCH, 1), slow(clock, BATCH, 1)])
-    for _ in watch(batch for batch in loader):
-        clock.wait(1)
-
-    assert seconds(measured()) == {"data": 2}
-    assert measured().batches == 2
 
 
 def test_without_automatic_instrumentation_loaders_are_left_alone(

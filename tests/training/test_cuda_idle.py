@@ -76,19 +76,6 @@ def _idle_ms(gpu: ScriptedGpu, meter: IdleMeter, phase: str = "data") -> float:
     return meter.idle_ns[phase] / MS
 
 
-@pytest.mark.parametrize(
-    ("work_ms", "wait_ms", "idle_ms"),
-    [(0, 10, 10), (4, 10, 6), (10, 10, 0), (25, 10, 0)],
-    ids=["nothing queued", "drains meanwhile", "drains with the return", "still busy"],
-)
-def test_default_stream(gpu: ScriptedGpu, work_ms: float, wait_ms: float, idle_ms: float) -> None:
-    """S = max(0, return - max(call, drain))."""
-    meter = _meter()
-    gpu.launch(work_ms)
-    _wait(gpu, meter, wait_ms)
-    assert _idle_ms(gpu, meter) == idle_ms
-
-
 def test_nothing_is_known_before_a_pair_is_resolved(gpu: ScriptedGpu) -> None:
     """A pair that the GPU has not passed is no measurement of 0."""
     meter = _meter()
@@ -140,26 +127,6 @@ def test_a_stream_that_its_owner_destroyed_is_not_used(gpu: ScriptedGpu) -> None
     external.destroyed = True
     assert meter.start() is None
     assert _idle_ms(gpu, meter) - before == 15
-
-
-@pytest.mark.parametrize("phase", ["checkpoint", "eval"])
-def test_a_phase_with_another_inside_is_not_counted(gpu: ScriptedGpu, phase: str) -> None:
-    """What it owns of the stream's idle time is not known: S is too small, never too large."""
-    meter = _meter()
-    gpu.launch(2)
-    outer = meter.start()
-    gpu.host(5)
-    inner = meter.start(measured=phase != "eval")
-    gpu.host(7)
-    if inner is not None:
-        meter.stop(inner, phase, 7 * MS)
-    gpu.host(1)
-    assert outer is not None
-    meter.stop(outer, "logging", 6 * MS)
-    assert _idle_ms(gpu, meter, "logging") == 0
-    assert _idle_ms(gpu, meter, "checkpoint") == (7 if inner is not None else 0)
-    _wait(gpu, meter, 5, "logging")
-    assert _idle_ms(gpu, meter, "logging") == 5
 
 
 def test_a_phase_that_queues_work_is_not_measured(gpu: ScriptedGpu) -> None:
@@ -214,22 +181,6 @@ def test_never_more_than_the_host_waited(gpu: ScriptedGpu) -> None:
     assert pair is not None
     meter.stop(pair, "data", 5 * MS)
     assert _idle_ms(gpu, meter) == 5
-
-
-def test_nothing_before_cuda_is_initialised() -> None:
-    """A loop that begins before the job's own CUDA calls makes none; then it measures."""
-    with _scripted(initialized=False) as gpu:
-        meter = _meter()
-        for _ in range(3):
-            _wait(gpu, meter, 10)
-            meter.remember_stream()
-            meter.collect()
-        assert gpu.calls == []
-        assert not gpu.contexts
-        gpu.initialized = True
-        gpu.contexts.add(0)
-        _wait(gpu, meter, 10)
-        assert _idle_ms(gpu, meter) == 10
 
 
 def test_no_context_is_created_on_a_gpu_that_the_job_does_not_use() -> None:

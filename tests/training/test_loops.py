@@ -52,17 +52,6 @@ def test_asking_again_after_the_end_is_no_loop(clock: Clock) -> None:
     assert (found.steps, found.batches, found.flops) == (2, 2, 20)
 
 
-def test_time_before_and_between_epochs_does_not_count(clock: Clock) -> None:
-    """A loop is open from its first next() to its last."""
-    for _ in range(2):
-        watched = watch(loader(clock, [1, 1]))
-        clock.spend(500)
-        for _ in watched:
-            clock.spend(10)
-
-    assert measured().wall_ns == 2 * 22
-
-
 @pytest.mark.parametrize("after", ["loop", "step", "phase", "nothing"])
 def test_a_loop_that_is_left_early_is_closed(clock: Clock, after: str) -> None:
     """Its last batch is the last that is known of it; what comes after it does not count."""
@@ -208,20 +197,6 @@ def test_a_job_may_be_called_anything(clock: Clock, job: Any) -> None:
     assert list(watch([1, 2], job=job, rank="first")) == [1, 2]  # type: ignore[arg-type]
 
 
-def test_a_loop_inside_a_loop(clock: Clock) -> None:
-    """Validation in phase eval: waits of both are data, steps are those of the training."""
-    for _ in watch(loader(clock, [1, 1])):
-        clock.spend(10)
-        with phase("eval"):
-            for _ in watch(loader(clock, [2, 2, 2])):
-                clock.spend(5)
-
-    found = measured()
-    assert found.phase_ns == {"data": 2 + 12, "eval": 30}
-    assert found.wall_ns == 2 + 20 + 12 + 30
-    assert (found.steps, found.batches) == (2, 2)
-
-
 def test_two_loops_that_are_zipped_make_one_step_together(clock: Clock) -> None:
     """Both waits count, at their own time; both batches, but step and samples only once."""
     first = watch(loader(clock, [1] * 4), samples_per_batch=8)
@@ -232,15 +207,6 @@ def test_two_loops_that_are_zipped_make_one_step_together(clock: Clock) -> None:
     found = measured()
     assert (found.phase_ns, found.wall_ns) == ({"data": 44}, 444)
     assert found.counts == (4, 8, 32)
-
-
-def test_of_batches_of_two_sizes_that_are_zipped_the_larger_counts(clock: Clock) -> None:
-    """As labelled and unlabelled data of one step."""
-    first, second = watch(range(3), samples_per_batch=8), watch(range(3), samples_per_batch=56)
-    for _ in zip(first, second, strict=True):
-        pass
-
-    assert measured().counts == (3, 6, 3 * 56)
 
 
 def test_a_watched_iterable_inside_a_watched_one_counts_once(clock: Clock) -> None:

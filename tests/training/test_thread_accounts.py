@@ -75,18 +75,6 @@ def end(span: Span) -> None:
     account.end(span)
 
 
-def test_an_inner_phase_is_taken_off_the_outer_one(bench: Bench) -> None:
-    """Each instant counts once, for the innermost phase."""
-    with phase("forward"):
-        bench.at(10)
-        with phase("logging"):
-            bench.at(14)
-        bench.at(30)
-
-    assert measured().phase_ns == {"forward": 26, "logging": 4}
-    assert measured().wall_ns == 30
-
-
 def test_an_unknown_phase_counts_as_other(bench: Bench) -> None:
     """The phases are a closed list."""
     with phase("augmentation"):
@@ -134,18 +122,6 @@ def test_wall_time_is_the_union_of_loops_and_phases(bench: Bench) -> None:
         bench.at(201)
 
     assert measured().wall_ns == 30 + 7 + 1
-
-
-def test_a_loop_inside_phase_eval_evaluates(bench: Bench) -> None:
-    """It need not switch gradients off."""
-    with phase("eval"):
-        bench.at(2)
-        for _ in watch(bench.batches(4)):
-            bench.at(9)
-        bench.at(10)
-
-    assert measured().phase_ns == {"data": 4, "eval": 6}
-    assert measured().batches == 0
 
 
 def test_an_evaluation_that_is_only_kept_does_not_evaluate(bench: Bench) -> None:

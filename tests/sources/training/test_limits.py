@@ -68,13 +68,6 @@ def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:
     assert (len(table.of(ALICE)), len(table.of(EVE))) == (3, 3)
 
 
-def test_more_users_than_places() -> None:
-    """Who has one place keeps it: nobody could hold less."""
-    table = Table(2)
-
-    assert [table.use(uid, "only") for uid in range(10)] == [True, True] + [False] * 8
-
-
 EVENTS = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 12), st.sampled_from([0.0, 3.0, 11.0])),
     max_size=80,

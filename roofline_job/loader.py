@@ -22,11 +22,11 @@ def settings(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | 
         for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
         for value in (required_attribute(loader, name),)
     }
-    asked = ref(iterator)
+    reference = ref(iterator)
     has_workers = bool(known["workers"])
 
     def peek() -> dict[str, int | bool | None]:
-        return {**known, "ready_batches": ready_batches(asked()) if has_workers else None}
+        return {**known, "ready_batches": ready_batches(reference()) if has_workers else None}
 
     return peek
 
@@ -83,7 +83,7 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
     expected = expected if type(expected) is int else None
     believed: list[bool] = []
 
-    def looked_at(batch: Any) -> int | None:
+    def count(batch: Any) -> int | None:
         if believed == [False]:
             return None
         length = leading_dimension(batch)
@@ -91,7 +91,7 @@ def samples_of(loader: Any) -> Callable[[Any], int | None] | None:
             believed.append(length is not None and expected in (None, length))
         return length if believed[0] else None
 
-    return looked_at
+    return count
 
 
 def leading_dimension(batch: Any) -> int | None:

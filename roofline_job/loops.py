@@ -418,11 +418,11 @@ def _samples_by(
         return found
     if not callable(said):
         return lambda batch: said
-    asked = said
+    function = said
 
     def checked(batch: Any) -> float | None:
         try:
-            samples = asked(batch) if STATED.on else None
+            samples = function(batch) if STATED.on else None
             return None if samples is None else amount(samples, SAMPLES)
         except Exception as error:
             STATED.fail(error)

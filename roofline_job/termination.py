@@ -74,28 +74,30 @@ def _set(handler: object) -> None:
         return
 
 
-def _hold() -> None:
-    """Hold the signal back over a fork: one that meets a child before its default is set is lost.
+def _block_sigterm() -> None:
+    """Block SIGTERM over a fork: one that meets a child before its default is set is lost.
 
     The parent keeps its handler, which may be one of a C library by now.
     """
     if _is(_terminate):
-        _held[get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM,))
+        _masks[get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM,))
 
 
-def _release() -> None:
-    held = _held.pop(get_ident(), None)
-    if held is not None:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, held)
+def _unblock_sigterm() -> None:
+    mask = _masks.pop(get_ident(), None)
+    if mask is not None:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
 
 
-def _release_child() -> None:
+def _reset_child() -> None:
     if _is(_terminate):
         _set(_signal.SIG_DFL)
-    _release()
-    _held.clear()
+    _unblock_sigterm()
+    _masks.clear()
 
 
-_held: dict[int, Any] = {}
+_masks: dict[int, Any] = {}
 """By thread: its signal mask before the fork."""
-os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_release_child)
+os.register_at_fork(
+    before=_block_sigterm, after_in_parent=_unblock_sigterm, after_in_child=_reset_child
+)

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import roofline_job
 from roofline_job import auto
-from roofline_job.degraded import REASONS
 
 REPOSITORY = Path(__file__).parent.parent.parent
 INJECT = REPOSITORY / "roofline_job" / "inject"
@@ -171,34 +168,12 @@ def test_a_failure_leaves_nothing_behind(injected: dict[str, Any], tmp_path: Pat
     assert clients() == set()
 
 
-def test_the_folder_leaves_the_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, injected: dict[str, Any]
-) -> None:
-    """Wherever and however often it is there."""
-    theirs = sitecustomize(tmp_path / "theirs", "value = 5\n")
-    monkeypatch.setattr(sys, "path", [str(INJECT), "/a", str(INJECT), str(theirs), *sys.path])
-    sys.modules.pop("sitecustomize", None)
-
-    this = importlib.import_module("sitecustomize")
-
-    assert vars(this)["value"] == 5
-    assert sys.path[:2] == ["/a", str(theirs)]
-
-
 SHOWN = """
 import os, sys
 module = sys.modules.get("sitecustomize")
 print(getattr(module, "__file__", None), getattr(module, "value", None))
 print(os.pathsep.join(sys.path))
 """
-
-
-def test_the_sitecustomize_that_it_shadows_is_the_one(tmp_path: Path, bare: str) -> None:
-    """It is executed once, and it is what `sitecustomize` means from then on."""
-    theirs = sitecustomize(tmp_path / "theirs", "print('theirs', __name__, __file__)\nvalue = 5\n")
-
-    assert outcome(run(bare, SHOWN, INJECT, theirs)) == outcome(run(bare, SHOWN, theirs))
-    assert "5" in run(bare, SHOWN, INJECT, theirs).stdout
 
 
 @pytest.mark.parametrize(
@@ -242,14 +217,6 @@ def test_child_processes_inherit_it(none: Path, bare: str) -> None:
 
     assert path == os.pathsep.join((str(INJECT), str(none)))
     assert set(ast.literal_eval(names)) >= STARTED
-
-
-def test_a_job_keeps_its_own_exporter(tmp_path: Path, none: Path, bare: str) -> None:
-    """The client hides no module of the job's, whatever that is called."""
-    (tmp_path / "exporter.py").write_text("value = 'of the job'\n", encoding="utf-8")
-    done = run(bare, "import exporter; print(exporter.value)", INJECT, none, tmp_path)
-
-    assert outcome(done) == (0, "of the job\n", "")
 
 
 def test_there_is_one_client(none: Path, bare: str) -> None:
@@ -338,31 +305,3 @@ def test_the_package_alone_loads_nothing(none: Path, bare: str) -> None:
     done = run(bare, code, none, REPOSITORY, instrument=None)
 
     assert modules(done) == {"roofline_job", "__future__"}
-
-
-def test_hooks_come_with_their_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each hook is set, or the report says what is lost without it."""
-    waiting: dict[str, Any] = {}
-    seen: list[tuple[str, object]] = []
-
-    def wait(callbacks: dict[str, Any], missed: Any) -> None:
-        waiting.update(dict.fromkeys(callbacks, missed))
-        for name, callback in callbacks.items():
-            callback(ModuleType(name))
-
-    hooks, degraded = ModuleType("torch_hooks"), ModuleType("degraded")
-    hooks.automatic = lambda hook, module: seen.append((hook, module.__name__))  # type: ignore[attr-defined]
-    degraded.degrade = lambda reason, found: seen.append((reason, found))  # type: ignore[attr-defined]
-    monkeypatch.setattr(roofline_job, "torch_hooks", hooks, raising=False)
-    monkeypatch.setitem(sys.modules, "roofline_job.degraded", degraded)
-    monkeypatch.setattr(auto, "after_import", wait)
-
-    auto.start()
-    assert seen == [(hook, name) for name, hook in auto.HOOKED.items()]
-
-    seen.clear()
-    for name, missed in waiting.items():
-        missed(name)
-    reasons = {auto.LOST[hook] for hook in auto.HOOKED.values()}
-    assert {reason for reason, _ in seen} == reasons <= set(REASONS)
-    assert all(str(found).startswith(("torch.", "safetensors.")) for _, found in seen)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -304,29 +303,6 @@ def test_an_iterator_may_be_asked_from_several_threads(clock: Clock) -> None:
 
     assert sorted(found) == list(range(2_000))
     assert not degraded.FOUND
-
-
-def test_a_loop_that_is_forked_is_the_parents(clock: Clock) -> None:
-    """The child may go on with it; only a loop of its own would be reported."""
-    parent = PROCESS.account("job")
-    assert parent is not None
-    read, write = os.pipe()
-    batches = []
-    for batch in watch([1, 2, 3], job="job"):
-        batches.append(batch)
-        if batch == 1:
-            pid = os.fork()
-            if pid == 0:
-                continue
-    if pid == 0:
-        mine = PROCESS.account("job")
-        same = mine is None or mine is parent or mine.id == parent.id
-        os.write(write, b"same" if same else b"%d" % len(batches))
-        os._exit(0)
-    os.waitpid(pid, 0)
-
-    assert os.read(read, 16) == b"3"
-    assert measured(parent).batches == 3
 
 
 def _torch(grad: bool) -> Any:

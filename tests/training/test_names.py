@@ -170,16 +170,6 @@ def test_ranks_of_one_node_are_named_by_what_started_them() -> None:
     assert default_name(environ).endswith(f"-{os.getppid()}")
 
 
-def test_children_of_multiprocessing_are_named_by_their_parent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the ranks of ``torch.multiprocessing.spawn``."""
-    module = SimpleNamespace(parent_process=lambda: SimpleNamespace(pid=os.getppid()))
-    monkeypatch.setitem(sys.modules, "multiprocessing.process", module)
-
-    assert default_name({}).endswith(f"-{os.getppid()}")
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_ranks_that_multiprocessing_starts_share_their_name(method: str, tmp_path: Path) -> None:
     """With the process that started them, where it trains too."""

@@ -146,7 +146,7 @@ def test_a_step_in_another_thread_after_the_data_ended_counts(clock: Clock) -> N
 
 
 @pytest.mark.usefixtures("unheard")
-def test_each_thread_that_loops_has_a_lane_of_its_own(clock: Clock) -> None:
+def test_each_thread_that_loops_has_an_account_of_its_own(clock: Clock) -> None:
     """As where one process trains two models."""
 
     def train() -> None:
@@ -386,7 +386,7 @@ def test_a_child_has_the_switches_of_its_parent(client: None) -> None:
 
 
 @pytest.mark.usefixtures("client")
-def test_a_lane_of_another_rank_is_another_stream() -> None:
+def test_another_rank_has_an_account_of_its_own() -> None:
     """One process that trains two ranks, as simulators do, has two."""
     first, second = PROCESS.account("job", 0), PROCESS.account("job", 1)
 
@@ -398,7 +398,7 @@ def test_a_lane_of_another_rank_is_another_stream() -> None:
 
 
 @pytest.mark.usefixtures("client")
-def test_a_loader_worker_has_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_worker_has_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that only loads data for another one says nothing."""
     monkeypatch.setattr("roofline_job.identity.is_loader_worker", lambda: True)
     with phase("forward"):

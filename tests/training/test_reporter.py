@@ -272,14 +272,6 @@ def test_candidates_are_tried_in_order() -> None:
     assert list(candidates({})) == ["/run/roofline-exporter/training.sock"]
 
 
-def test_no_descriptor_stays_open(listener: Listener) -> None:
-    """The job's descriptors are its own."""
-    before = sorted(os.listdir("/proc/self/fd"))
-    deliver(b"{}")
-
-    assert sorted(os.listdir("/proc/self/fd")) == before
-
-
 def test_nothing_else_may_stand_in_for_the_socket(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roofline_job import phase, reporter, step, watch
+from roofline_job import phase, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import SHORT_REST_NS
 from tests.training.conftest import Clock
@@ -146,24 +146,6 @@ def test_the_last_word_of_a_job_names_no_phase(job: Job, clock: Clock) -> None:
             clock.wait(2)
             PROCESS.flush()
     assert job.words()[-1][0] is None
-
-
-def test_where_nobody_listens_nothing_more_is_sent(
-    clock: Clock, client: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten waits of 2 s in 40 s: it is looked for every five seconds, as without them."""
-    sent: list[bytes] = []
-
-    def nobody(datagram: bytes, _: float) -> bool:
-        sent.append(datagram)
-        return False
-
-    monkeypatch.setattr(reporter, "deliver", nobody)
-    for _ in watch(range(10), job="job"):
-        with phase("data"):
-            clock.wait(2)
-        clock.wait(2)
-    assert len(sent) <= 9
 
 
 def test_what_counts_as_short_is_shorter_than_a_report() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, noop, torch_hooks, watch, watching
+from roofline_job import degraded, torch_hooks, watch, watching
 from roofline_job.loops import Loop
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
@@ -397,12 +397,3 @@ def test_a_failure_of_ours_leaves_the_iterable_alone(
     assert capsys.readouterr().err == (
         "roofline_job: this process is no longer measured, or only in part (RuntimeError: ours)\n"
     )
-
-
-def test_switched_off_it_returns_what_it_is_given() -> None:
-    """Nothing is even looked at."""
-    original: Any = Shuffled(2)
-
-    assert noop.watch(original, job="job", samples_per_batch=2) is original
-    assert noop.watch(None) is None
-    assert PROCESS.accounts == []

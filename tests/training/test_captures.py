@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from roofline_job import degraded
-from roofline_job.captures import CAPTURES, GRAPH_CLASSES, PART, Captures
+from roofline_job.captures import CAPTURES, GRAPH_CLASSES, PART
 from tests.training.scripted_cuda import ScriptedGpu
 
 
@@ -61,13 +61,6 @@ def test_a_refused_second_capture_leaves_the_first_marked(gpu: ScriptedGpu) -> N
         with pytest.raises(RuntimeError, match="already"):
             gpu.torch.cuda.CUDAGraph().capture_begin()
         assert CAPTURES.streams
-    assert not CAPTURES.streams
-
-
-def test_a_body_that_raises_ends_the_capture(gpu: ScriptedGpu) -> None:
-    """The job sees its own exception, and the mark goes with the capture."""
-    with pytest.raises(ZeroDivisionError), gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
-        raise ZeroDivisionError
     assert not CAPTURES.streams
 
 
@@ -194,40 +187,6 @@ def test_a_forked_child_starts_clean(gpu: ScriptedGpu) -> None:
         assert not CAPTURES.streams
     release.set()
     holder.join()
-
-
-def test_a_capture_waits_for_the_cuda_calls_of_a_meter() -> None:
-    """Between a meter's check and its calls no capture begins, and none is held up longer."""
-    captures = Captures()
-    gpu = ScriptedGpu()
-    captures.watch(gpu.torch)
-    asked, began = threading.Event(), threading.Event()
-    lock = captures.lock
-
-    class Asking:
-        """The lock, which says when the other thread asks for it."""
-
-        def __enter__(self) -> None:
-            asked.set()
-            lock.acquire()
-
-        def __exit__(self, *_: object) -> None:
-            lock.release()
-
-    def capture() -> None:
-        with gpu.torch.cuda.graph(gpu.torch.cuda.CUDAGraph()):
-            began.set()
-
-    other = threading.Thread(target=capture)
-    with lock:
-        captures.lock = Asking()  # type: ignore[assignment]
-        other.start()
-        assert asked.wait(10)
-        assert not gpu.capturing
-        assert "CUDAGraph.capture_begin" not in gpu.calls
-    assert began.wait(10)
-    other.join()
-    assert not captures.streams
 
 
 def test_the_real_torch_has_what_is_wrapped() -> None:

@@ -22,7 +22,7 @@ from roofline_job.degraded import REASONS, WATCH, Part, degrade
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import PARTS, Clock
-from tests.training.listener import Listener, run_job
+from tests.training.listener import Listener
 from tests.training.measured import measured
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -119,23 +119,6 @@ def test_a_child_says_it_only_when_it_reports(
 
     list(watch([1]))
     assert capsys.readouterr().err == "roofline_job: the precision is not known (gone)\n"
-
-
-def test_debug_says_what_is_hooked(tmp_path: Any) -> None:
-    """And without it nothing is said."""
-    pytest.importorskip("torch")
-    source = """
-        import torch.utils.data
-        from roofline_job import watch
-        list(watch(torch.utils.data.DataLoader([1, 2]), job="job"))
-        """
-    quiet = run_job(tmp_path, source, tmp_path / "nobody")
-    talking = run_job(tmp_path, source, tmp_path / "nobody", {"ROOFLINE_JOB_DEBUG": "1"})
-
-    assert (quiet.returncode, quiet.stderr) == (0, "")
-    lines = talking.stderr.splitlines()
-    assert all(line.startswith("roofline_job: hooked ") for line in lines)
-    assert len(lines) == len(set(lines)) == 3
 
 
 # Signals

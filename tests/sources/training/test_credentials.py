@@ -75,12 +75,6 @@ def test_a_proc_of_another_numbering_is_not_asked(tree: Path) -> None:
     assert Processes(str(tree / "missing")).started(os.getpid()) is None
 
 
-def test_this_process_is_itself() -> None:
-    """On the real /proc."""
-    assert MINE.may_claim(os.getpid(), os.getpid())
-    assert not MINE.may_claim(os.getpid(), os.getppid())
-
-
 def test_a_process_that_was_killed_but_not_waited_for_is_gone() -> None:
     """A container without an init leaves such behind."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -137,11 +131,6 @@ def test_ancestors_that_go_round_come_to_an_end(tree: Path) -> None:
     _process(tree, 6, 5, 6)
 
     assert len(Processes(str(tree)).ancestors(5)) == MOST_ANCESTORS
-
-
-def test_the_ancestors_of_this_process() -> None:
-    """On the real /proc."""
-    assert MINE.ancestors(os.getpid())[0] == os.getppid()
 
 
 def test_the_age_of_a_process() -> None:

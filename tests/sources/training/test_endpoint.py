@@ -111,17 +111,6 @@ def test_without_its_group_there_is_no_socket(path: Path, group: str, reason: st
     assert not path.exists()
 
 
-def test_a_file_without_a_listener_is_replaced(path: Path) -> None:
-    """The last daemon was killed."""
-    listener(path).close()
-    endpoint = Endpoint(str(path), SocketAccess())
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.sendto(b"x", str(path))
-
-    assert endpoint.socket.recv(9) == b"x"
-    endpoint.close()
-
-
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
 def test_a_living_socket_is_never_taken_away(path: Path, kind: socket.SocketKind) -> None:
     """Another daemon's, or that of something else."""
@@ -153,26 +142,6 @@ def test_a_place_where_nothing_can_be_made_is_one_line(tmp_path: Path) -> None:
     assert problem(Path("/proc/none/t.sock")) == "/proc/none/t.sock: No such file or directory"
     long = tmp_path / ("x" * 120)
     assert problem(long) == f"{long}: AF_UNIX path too long"
-
-
-def test_the_file_goes_with_the_socket(path: Path) -> None:
-    """So that clients see at once that nobody listens."""
-    endpoint = Endpoint(str(path), SocketAccess())
-    assert endpoint.is_reachable()
-    endpoint.close()
-
-    assert not path.exists()
-    assert not endpoint.is_reachable()
-
-
-def test_the_file_of_another_stays(path: Path) -> None:
-    """Somebody removed this one's and made their own."""
-    endpoint = Endpoint(str(path), SocketAccess())
-    path.unlink()
-    with listener(path):
-        assert not endpoint.is_reachable()
-        endpoint.close()
-        assert path.exists()
 
 
 class Swapped(socket.socket):

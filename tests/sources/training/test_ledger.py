@@ -425,19 +425,6 @@ def test_nobody_leaves_for_a_sender_that_lies(node: Node) -> None:
     assert len(node.known()) == 64
 
 
-def test_64_junk_names_do_not_erase_a_silent_job_of_another_user(node: Node) -> None:
-    """It writes a checkpoint for an hour, and goes on with its totals."""
-    node.processes.alive[4242] = 77
-    node.say(steps=1000)
-    node.clock.advance(3600)
-    node.known()
-    outcomes = [node.say(Peer(9, 9), id=numbered(n), job=f"junk {n}") for n in range(64)]
-
-    assert outcomes == [""] * 63 + ["jobs"]
-    assert node.say(steps=1001) == ""
-    assert node.known()[LEAST["id"]].totals.steps == 1001
-
-
 def test_a_job_of_the_same_name_is_another_users_own(node: Node) -> None:
     """It counts as a job of its own, with its user's name beside it."""
     node = Node(max_jobs=2)
@@ -464,14 +451,6 @@ def test_reports_are_in_the_order_in_which_they_came(node: Node) -> None:
     node.say(id=numbered(3))
 
     assert list(node.known()) == [numbered(n) for n in (3, 1, 2)]
-
-
-def test_what_is_degraded_is_handed_on(node: Node) -> None:
-    """As it was said last."""
-    node.say(degraded=["client"])
-    node.say(degraded=["helper_thread", "what"])
-
-    assert node.only().degraded == ("helper_thread", "other")
 
 
 EVIL = st.fixed_dictionaries(

@@ -148,7 +148,7 @@ class Ledger:
         self._processes = processes
         self._max_jobs = max_jobs
         self._max_ranks = max_ranks
-        self._owner = lru_cache(_MOST_USERS)(user_name) if owners else _nobody
+        self._owner = lru_cache(_MOST_USERS)(user_name if owners else lambda _: None)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         """By report id, in the order in which the processes appeared."""
@@ -275,10 +275,6 @@ class Ledger:
         if entry.started is None:
             return silent_seconds > SILENT_SECONDS
         return self._processes.started(entry.peer.pid) != entry.started
-
-
-def _nobody(uid: int) -> None:
-    """Return no name, for any user."""
 
 
 def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:

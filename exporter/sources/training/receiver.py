@@ -213,7 +213,8 @@ class Receiver:
             except SourceError as error:
                 problems.append(one_line(str(error)))
                 continue
-            wait = struct.pack("@ll", *_timeval(self._intervals.check_seconds))
+            whole, part = divmod(self._intervals.check_seconds, 1)
+            wait = struct.pack("@ll", int(whole), int(part * 1e6))
             endpoint.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
             with self._lock:
                 self._endpoint = endpoint
@@ -252,8 +253,3 @@ class Receiver:
                 if not endpoint.is_reachable():
                     break
         log.warning("%s is gone or another's: a new socket is made", one_line(endpoint.path))
-
-
-def _timeval(seconds: float) -> tuple[int, int]:
-    whole = int(seconds)
-    return whole, int((seconds - whole) * 1e6)

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import functools
 import json
-import socket
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from roofline_job.cuda_idle import IdleMeter
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.fake_torch import FakeTorch
+from tests.training.listener import Listener
 from tests.training.measured import measured
 from tests.training.scripted_cuda import MS, ScriptedGpu
 
@@ -31,11 +30,11 @@ HOOKED = ("torch.utils.data", "torch.utils.data.dataloader", "torch.optim.optimi
 class Job:
     """A training job on a scripted GPU, and what it reports."""
 
-    def __init__(self, gpu: ScriptedGpu, server: socket.socket, account: ThreadAccount) -> None:
+    def __init__(self, gpu: ScriptedGpu, listener: Listener, account: ThreadAccount) -> None:
         self.gpu = gpu
         self.account = account
         self.fake = FakeTorch()
-        self._server = server
+        self.datagrams = listener.datagrams
 
     def loader(self, *waits_ms: float) -> Any:
         """Return a torch DataLoader."""
@@ -55,15 +54,6 @@ class Job:
             self.gpu.host(wait_ms)
             yield wait_ms
 
-    def datagrams(self) -> list[bytes]:
-        """Return what it has said since the last call."""
-        found = []
-        while True:
-            try:
-                found.append(self._server.recv(1 << 16))
-            except BlockingIOError:
-                return found
-
     def report(self) -> Any:
         """Return what the job says at its end, when the GPU has done all its work."""
         self.gpu.host(1e6)
@@ -75,24 +65,20 @@ class Job:
 
 
 @pytest.fixture(name="job")
-def _job(client: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Job]:
+def _job(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> Job:
     for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
         monkeypatch.delitem(sys.modules, name)
     gpu = ScriptedGpu()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.setblocking(False)
-        server.bind(str(tmp_path / "training.sock"))
-        monkeypatch.setenv("ROOFLINE_TRAINING_SOCKET", str(tmp_path / "training.sock"))
-        account = PROCESS.account("scripted")
-        assert account is not None
-        account.clock = lambda: gpu.now_ns
-        job = Job(gpu, server, account)
-        gpu.torch.Tensor = job.fake.torch.Tensor
-        modules = {"torch": gpu.torch, "torch.cuda": gpu.torch.cuda}
-        modules |= {name: job.fake.modules[name] for name in HOOKED}
-        for name, module in modules.items():
-            monkeypatch.setitem(sys.modules, name, module)
-        yield job
+    account = PROCESS.account("scripted")
+    assert account is not None
+    account.clock = lambda: gpu.now_ns
+    job = Job(gpu, listener, account)
+    gpu.torch.Tensor = job.fake.torch.Tensor
+    modules = {"torch": gpu.torch, "torch.cuda": gpu.torch.cuda}
+    modules |= {name: job.fake.modules[name] for name in HOOKED}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return job
 
 
 def test_any_iterable(job: Job) -> None:

@@ -122,6 +122,14 @@ class Crowd:
                     with contextlib.suppress(OSError):
                         by_number[number].send(first)
 
+    @property
+    def ended(self) -> int:
+        """How many the server has ended."""
+        poll = select.poll()
+        for each in self.connections:
+            poll.register(each, select.POLLIN)
+        return len(poll.poll(0))
+
     def close(self) -> None:
         """Close all."""
         for each in self.connections:

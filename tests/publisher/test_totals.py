@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from exporter.derive import Derived
 from exporter.model.reading import Activity, Utilization, Vitals
 from exporter.model.snapshot import (
-    LIMITERS,
     BoardTotals,
     Bounds,
     Roofline,
@@ -179,14 +178,6 @@ def test_our_board_totals_are_the_sum_of_rate_times_time(
     assert totals.pcie_transmit_bytes == pytest.approx(sum(3 * x for _, x, _ in intervals))
     assert totals.pcie_receive_bytes == pytest.approx(sum(5 * x for _, x, _ in intervals))
     assert totals.c2c_receive_bytes == pytest.approx(sum(2 * x for _, x, _ in intervals))
-
-
-def test_every_limiter_is_there_at_zero_from_the_first_interval() -> None:
-    """A series that first appears with its first event has no increase."""
-    integral = ShareIntegral(0.0)
-    integral.add(None, activity(), derived(limiter="idle"), None, 1.0)
-
-    assert set(integral.totals().limited_seconds) == set(LIMITERS)
 
 
 def test_what_was_never_measured_is_absent() -> None:

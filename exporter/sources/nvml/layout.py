@@ -61,7 +61,7 @@ class MigLayout:
         found = self._read()
         self.slots = self._unread() if found is None else found.slots
         """In the driver's order; None while MIG is off."""
-        self._glance = as_glance(self.slots)
+        self._summary = summary_of(self.slots)
 
     @property
     def instances(self) -> tuple[Instance, ...] | None:
@@ -94,7 +94,7 @@ class MigLayout:
         self._possible = True
         found = self._read()
         return found is not None and (
-            as_glance(found.slots) != self._glance or _instances(found.slots) != self.instances
+            summary_of(found.slots) != self._summary or _instances(found.slots) != self.instances
         )
 
     def seems_changed(self) -> bool:
@@ -108,7 +108,7 @@ class MigLayout:
             return False
         self._journal.progress()
         try:
-            return mig_glance(self._handle) != self._glance
+            return mig_summary(self._handle) != self._summary
         except Exception as error:  # `has_changed` notes what is wrong
             code = code_of(error)
             raise_if_gone(code)
@@ -138,11 +138,11 @@ def mig_devices(handle: Any) -> MigDevices:
     return MigDevices(tuple(slot for slot in found if slot is not None), None in found)
 
 
-MigGlance = tuple[tuple[int | None, str], ...] | None
+MigSummary = tuple[tuple[int | None, str], ...] | None
 """Where the driver keeps each MIG device, and its UUID; None while MIG is off."""
 
 
-def mig_glance(handle: Any) -> MigGlance:
+def mig_summary(handle: Any) -> MigSummary:
     """Return a quick summary of the MIG layout, from a few calls.
 
     Raises:
@@ -154,8 +154,8 @@ def mig_glance(handle: Any) -> MigGlance:
     return tuple(each for each in found if each is not None)
 
 
-def as_glance(slots: tuple[MigSlot, ...] | None) -> MigGlance:
-    """Return the summary of this layout, to compare with `mig_glance`."""
+def summary_of(slots: tuple[MigSlot, ...] | None) -> MigSummary:
+    """Return the summary of this layout, to compare with `mig_summary`."""
     if slots is None:
         return None
     return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.abuse.target import memory_mb
 from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.daemons import Page
 from tests.waiting import wait_until
 
 WORKLOADS = "gpu_workload_info"
@@ -38,22 +39,11 @@ def test_thousands_of_holders(make_driver: MakeDriver, start: StartDaemon, tmp_p
         wait_for=1,
     )
     with daemon.watch() as watch:
-        page = wait_until(
-            lambda: (
-                page if watch.scrapes and (page := watch.scrapes[-1].page).rows(WORKLOADS) else None
-            )
-        )
-        observed = page.value("gpu_observed_seconds_total", gpu="0", reading="utilization")
-        last = wait_until(
-            lambda: (
-                page
-                if (page := watch.scrapes[-1].page).value(
-                    "gpu_observed_seconds_total", gpu="0", reading="utilization"
-                )
-                > observed + 3
-                else None
-            )
-        )
+        wait_until(lambda: watch.scrapes and watch.scrapes[-1].page.rows(WORKLOADS))
+        # The first tick has no interval yet.
+        observed = wait_until(lambda: _observed_seconds(watch.scrapes[-1].page))
+        wait_until(lambda: (_observed_seconds(watch.scrapes[-1].page) or 0.0) > observed + 3)
+        last = watch.scrapes[-1].page
     assert {each.page.get("gpu_up", gpu="0") for each in watch.scrapes} == {1}
     assert len(last.rows(WORKLOADS)) == 128
     assert last.value("gpu_processes", gpu="0", type="compute") == count
@@ -66,3 +56,7 @@ def test_thousands_of_holders(make_driver: MakeDriver, start: StartDaemon, tmp_p
         assert len(answer.body) < 400_000
     assert memory_mb(daemon.pid, "VmHWM") < MOST_MB
     assert not daemon.lines("hung")
+
+
+def _observed_seconds(page: Page) -> float | None:
+    return page.get("gpu_observed_seconds_total", gpu="0", reading="utilization")

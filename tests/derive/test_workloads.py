@@ -287,11 +287,12 @@ def bytecodes(run: Callable[[], object]) -> int:
         count += event == "opcode"
         return traced
 
+    before = sys.gettrace()
     sys.settrace(traced)
     try:
         run()
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return count
 
 

@@ -63,8 +63,15 @@ def test_out_of_descriptors(daemon: Daemon, record_property: Record) -> None:
             time.sleep(3)
             assert not _healthy(daemon)
             resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
-            wait_until(lambda: bool(_refused(daemon, "descriptors")), ANSWER_SECONDS)
+        wait_until(lambda: _answered_refused(daemon, "descriptors"))
     assert seen.lines == 0
+
+
+def _answered_refused(daemon: Daemon, reason: str) -> float | None:
+    """None while the crowd's connections leave no room for this one."""
+    with contextlib.suppress(OSError):
+        return _refused(daemon, reason)
+    return None
 
 
 def _refused(daemon: Daemon, reason: str) -> float:
@@ -183,4 +190,4 @@ def test_a_thousand_connections_at_once(daemon: Daemon, record_property: Record)
     ):
         wait_until(lambda: crowd.ended >= 100)
         assert sockets(daemon.pid) <= seen.sockets_before + MOST_OF_ONE + SLACK_SOCKETS
-    wait_until(lambda: _refused(daemon, "address_limit") >= 100)
+    wait_until(lambda: (_answered_refused(daemon, "address_limit") or 0) >= 100)

@@ -163,7 +163,7 @@ def _measured(
         if parts is None:
             used = busy_ratio(activity, None if utilization is None else utilization.ratio)
             if used is not None and bounds is not None:
-                used = max(used, saturation.bounds.lower, bounds.engine.lower)
+                used = max(used, bounds.engine.lower)
             return estimated_limiter(
                 _of_rest(used, waited),
                 throttled=bool(vitals.throttle_reasons),

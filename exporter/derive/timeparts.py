@@ -116,8 +116,8 @@ def known_by_counters(
 ) -> Known:
     """Return what counters that leave something out show; `activity` is in shares of time.
 
-    The engine activity that is not read is the `utilization` of the share. It is at least the SM
-    activity, also where two sources contradict each other.
+    The engine activity that is not read is the `utilization` of the share. It is at least that of
+    any unit, also where two sources contradict each other.
     """
     units = unit_bounds(activity, saturation, compute_capability)
     if activity.sm is None:
@@ -128,7 +128,8 @@ def known_by_counters(
         engine = Bounds(cut(activity.engine), cut(activity.engine))
     else:
         engine = ANYTHING if utilization is None else _engine(utilization)
-    engine = Bounds(max(engine.lower, sm.lower), max(engine.upper, sm.lower))
+    least = max(sm.lower, saturation.bounds.lower)
+    engine = Bounds(max(engine.lower, least), max(engine.upper, least))
     ratios = []
     for name, unit in units.items():
         if unit.upper >= saturation.bounds.lower:

@@ -27,12 +27,6 @@ def __getattr__(name: str) -> object:
     """Import a name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import switches
-
-    if not switches.ENABLED:
-        from . import noop
-
-        return getattr(noop, name)
     if name == "watch":
         from .watching import watch
 

@@ -15,22 +15,14 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HOOKED = {
-    "torch.utils.data.dataloader": "hook_loaders",
-    "torch.optim.optimizer": "hook_optimizers",
-    "torch.amp.autocast_mode": "hook_autocast",
-    "torch.serialization": "hook_saving",
-    "torch.distributed.checkpoint.state_dict_saver": "hook_saving",
-    "safetensors.torch": "hook_saving",
+    "torch.utils.data.dataloader": "loaders",
+    "torch.optim.optimizer": "optimizers",
+    "torch.amp.autocast_mode": "autocast",
+    "torch.serialization": "checkpoints",
+    "torch.distributed.checkpoint.state_dict_saver": "checkpoints",
+    "safetensors.torch": "checkpoints",
 }
-"""Modules, and the function of ``torch_hooks`` that hooks each."""
-
-LOST = {
-    "hook_loaders": "loaders",
-    "hook_optimizers": "optimizers",
-    "hook_autocast": "autocast",
-    "hook_saving": "checkpoints",
-}
-"""The reason to report, as in ``degraded``, where a hook cannot be set."""
+"""Modules, and the reason to report, as in ``degraded``, where one cannot be hooked."""
 
 
 def start() -> None:
@@ -51,4 +43,4 @@ def _hook(module: ModuleType) -> None:
 def _missed(name: str) -> None:
     from .degraded import degrade
 
-    degrade(LOST[HOOKED[name]], f"{name} is imported in an unusual way")
+    degrade(HOOKED[name], f"{name} is imported in an unusual way")

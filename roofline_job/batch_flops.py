@@ -14,6 +14,7 @@ is a lower bound. A batch that ``break`` leaves is not counted.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,32 +51,25 @@ class Unit(NamedTuple):
         return self.flops * (ratio if ratio >= 1.0 else ratio * ratio)
 
 
+@dataclass(slots=True)
 class Source:
     """The measurement of one iterable."""
 
-    __slots__ = ("attempts", "batches", "unit")
-
-    def __init__(self) -> None:
-        self.batches = 0
-        self.attempts = 0
-        self.unit: Unit | None = None
+    batches: int = 0
+    attempts: int = 0
+    unit: Unit | None = None
 
 
+@dataclass(slots=True)
 class Attempt:
     """A step that is being measured."""
 
-    __slots__ = ("counter", "loop", "sizes", "source", "until_ns", "void")
-
-    def __init__(self, loop: OpenLoop, source: Source, torch: Any, account: Account) -> None:
-        self.loop = loop
-        self.source = source
-        self.until_ns = account.clock() + MOST_SECONDS * _NS_PER_SECOND
-        self.sizes: list[int | None] = []
-        self.void: str | None = None
-        """Why it has to be discarded; None if it is good."""
-        self.counter = FlopCounter(
-            torch, lambda: not loop.is_over() and account.clock() < self.until_ns
-        )
+    loop: OpenLoop
+    source: Source
+    counter: FlopCounter
+    sizes: list[int | None] = field(default_factory=list)
+    void: str | None = None
+    """Why it has to be discarded; None if it is good."""
 
 
 class BatchFlops:
@@ -178,7 +172,10 @@ class BatchFlops:
         if problem is not None:
             PART.miss(problem)
             return
-        self._attempt = Attempt(loop, source, torch, self._account)
+        clock = self._account.clock
+        until_ns = clock() + MOST_SECONDS * _NS_PER_SECOND
+        counter = FlopCounter(torch, lambda: not loop.is_over() and clock() < until_ns)
+        self._attempt = Attempt(loop, source, counter)
         self._attempt.counter.start()
 
     def _end(self, attempt: Attempt) -> None:

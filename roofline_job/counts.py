@@ -16,6 +16,7 @@ pace that it had.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 STEPS = 10**9
@@ -40,26 +41,22 @@ def amount(number: object, most: int) -> float:
     return number
 
 
+@dataclass(slots=True)
 class Tally:
     """The batches that one watched iterable gave in an episode."""
 
-    __slots__ = ("batches",)
-
-    def __init__(self) -> None:
-        self.batches = 0
+    batches: int = 0
 
 
+@dataclass(slots=True)
 class Stepping:
     """What one optimizer did in an episode."""
 
-    __slots__ = ("first", "pace", "steps")
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.first = 0
-        """Batches that had come at the first step, those included that a prefetcher holds."""
-        self.pace = 0
-        """Batches from the first step to the second; before that, up to the first."""
+    steps: int = 0
+    first: int = 0
+    """Batches that had come at the first step, those included that a prefetcher holds."""
+    pace: int = 0
+    """Batches from the first step to the second; before that, up to the first."""
 
     def step(self, batches: int) -> None:
         """Count a step after this many batches."""
@@ -70,20 +67,18 @@ class Stepping:
             self.pace = batches - self.first
 
 
+@dataclass(slots=True)
 class Episode:
     """The counts from one opening to the next."""
 
-    __slots__ = ("flops", "flops_per_step", "own_steps", "stepping", "tallies")
-
-    def __init__(self) -> None:
-        self.tallies: dict[int, Tally] = {}
-        """By the key of the iterable."""
-        self.stepping: dict[int, Stepping] = {}
-        """By the id of the optimizer."""
-        self.own_steps = 0
-        self.flops: float | None = None
-        """FLOPs that do not follow from the number of steps."""
-        self.flops_per_step: float | None = None
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    """By the key of the iterable."""
+    stepping: dict[int, Stepping] = field(default_factory=dict)
+    """By the id of the optimizer."""
+    own_steps: int = 0
+    flops: float | None = None
+    """FLOPs that do not follow from the number of steps."""
+    flops_per_step: float | None = None
 
     def batches(self) -> int:
         """Return the batches of all loops."""
@@ -112,8 +107,6 @@ class Episode:
 class Counts:
     """The counts of one thread: of finished episodes, and of the current one."""
 
-    __slots__ = ("_cycle", "_ended", "_most", "_samples", "episode", "optimizer_seen")
-
     def __init__(self) -> None:
         self.optimizer_seen = False
         self.episode = Episode()
@@ -128,11 +121,7 @@ class Counts:
 
     def tally(self, key: int) -> Tally:
         """Return where the batches of one watched iterable are counted in this episode."""
-        tallies = self.episode.tallies
-        tally = tallies.get(key)
-        if tally is None:
-            tally = tallies[key] = Tally()
-        return tally
+        return self.episode.tallies.setdefault(key, Tally())
 
     def add_samples(self, key: int, samples: float) -> None:
         """Count the samples of a batch of the loop with this key."""

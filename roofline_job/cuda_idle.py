@@ -19,6 +19,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, TypeVar
 
@@ -51,45 +52,16 @@ FREE_EVENTS: dict[int, list[tuple[Any, Any]]] = {}
 os.register_at_fork(after_in_child=FREE_EVENTS.clear)
 
 
-class Cuda:
-    """The functions of torch that are used; without CUDA only `built` is set."""
+def _event_pair(cuda: Any) -> tuple[Any, Any]:
+    """Return two new events that are never destroyed.
 
-    __slots__ = (
-        "_event",
-        "built",
-        "capturing",
-        "current_stream",
-        "has_context",
-        "initialized",
-    )
-
-    def __init__(self, torch: Any) -> None:
-        version = torch.version
-        self.built = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
-        if not self.built:
-            return
-        self.initialized: Callable[[], bool] = torch.cuda.is_initialized
-        self.current_stream: Callable[[], Any] = torch.cuda.current_stream
-        self.capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
-        self.has_context: Callable[[int], bool] = getattr(
-            torch._C, "_cuda_hasPrimaryContext", _always
-        )
-        self._event: Callable[..., Any] = torch.cuda.Event
-
-    def event_pair(self) -> tuple[Any, Any]:
-        """Return two new events that are never destroyed.
-
-        ``~CUDAEvent`` calls CUDA: it would end a forked child by std::terminate, and print a
-        warning into the output of a job that ends after a failed kernel.
-        """
-        pair = (self._event(enable_timing=True), self._event(enable_timing=True))
-        for event in pair:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(event))
-        return pair
-
-
-def _always(_: int) -> bool:
-    return True
+    ``~CUDAEvent`` calls CUDA: it would end a forked child by std::terminate, and print a warning
+    into the output of a job that ends after a failed kernel.
+    """
+    pair = (cuda.Event(enable_timing=True), cuda.Event(enable_timing=True))
+    for event in pair:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(event))
+    return pair
 
 
 def is_external(stream: Any) -> bool:
@@ -102,19 +74,16 @@ def is_external(stream: Any) -> bool:
     return number != 0 and number % 2 == 0
 
 
+@dataclass(eq=False, slots=True)
 class IdlePair:
     """Two events on one stream, and the phase between them."""
 
-    __slots__ = ("events", "phase", "stream", "void", "wait_ns")
-
-    def __init__(self, events: tuple[Any, Any], stream: Any) -> None:
-        self.events = events
-        self.stream = stream
-        self.void = False
-        """Whether another phase began inside: then this pair is not counted."""
-
-    phase: str
-    wait_ns: int
+    events: tuple[Any, Any]
+    stream: Any
+    void: bool = False
+    """Whether another phase began inside: then this pair is not counted."""
+    phase: str = ""
+    wait_ns: int = 0
 
     def free(self) -> None:
         """Return the events to the pool."""
@@ -132,30 +101,17 @@ class IdleMeter:
     known. Nothing is raised but what a signal handler of the job raised.
     """
 
-    __slots__ = (
-        "_cuda",
-        "_device",
-        "_done",
-        "_failures",
-        "_marks",
-        "_off",
-        "_open",
-        "_pending",
-        "_seen",
-        "_seen_at",
-        "_thread",
-        "idle_ns",
-        "measuring",
-        "ready",
-    )
-
     def __init__(self) -> None:
         self.idle_ns: dict[str, int] = dict.fromkeys(MEASURED_PHASES, 0)
         self.measuring = False
         self.ready = False
         """Whether there is CUDA: only then call `start`."""
         self._thread = get_ident()
-        self._cuda: Cuda | None = None
+        self._cuda: Any = None
+        """``torch.cuda``, once it is found."""
+        self._built: bool | None = None
+        """Whether this torch is built with CUDA; None before it is looked at."""
+        self._has_context: Callable[[int], bool] | None = None
         self._device: int | None = None
         self._off = not switches.CUDA_EVENTS
         self._failures = 0
@@ -173,11 +129,16 @@ class IdleMeter:
         if self.ready or self._off:
             return
         try:
-            cuda = Cuda(sys.modules["torch"])
-            if cuda.built:
-                CAPTURES.watch(sys.modules["torch"])
-            self._off = not cuda.built or not CAPTURES_PART.on
-            self._cuda, self.ready = cuda, not self._off
+            torch = sys.modules["torch"]
+            version = torch.version
+            built = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
+            if built:
+                self._cuda = torch.cuda
+                self._has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+                CAPTURES.watch(torch)
+            self._built = built
+            self._off = not built or not CAPTURES_PART.on
+            self.ready = not self._off
         except Exception as error:
             self._fail(error)
 
@@ -221,15 +182,14 @@ class IdleMeter:
         """
         if attribute(sys.modules.get("torch"), "cuda") is not None:
             self.find_cuda()
-        cuda = self._cuda
-        if cuda is not None and not (cuda.built and cuda.initialized()):
+        if self._built is not None and not (self._built and self._cuda.is_initialized()):
             self._done = flops  # on the CPU, which is done when it returns
             return flops
         if self.ready and get_ident() == self._thread:
             self._calling(lambda found: self._mark(found, flops))
         return self._done if self.ready else None
 
-    def _mark(self, cuda: Cuda, flops: float) -> None:
+    def _mark(self, cuda: Any, flops: float) -> None:
         marks = self._marks
         newest = marks[-1][1] if marks else self._done
         pair = (
@@ -245,10 +205,10 @@ class IdleMeter:
     def remember_stream(self) -> None:
         """Remember the current stream: an optimizer has just stepped on it."""
         cuda = self._cuda
-        if not self.ready or cuda is None or get_ident() != self._thread:
+        if not self.ready or get_ident() != self._thread:
             return
         try:
-            if cuda.initialized() and not compiling():
+            if cuda.is_initialized() and not compiling():
                 stream = cuda.current_stream()
                 if not CAPTURES.streams or stream not in CAPTURES.streams:
                     self._seen = stream
@@ -256,21 +216,21 @@ class IdleMeter:
         except Exception as error:
             self._fail(error)
 
-    def _calling(self, function: Callable[[Cuda], Value]) -> Value | None:
+    def _calling(self, function: Callable[[Any], Value]) -> Value | None:
         """Call a function that uses CUDA; None if CUDA must not be used now, or it failed."""
         cuda = self._cuda
-        if not self.ready or cuda is None or not CAPTURES_PART.on:
+        if not self.ready or not CAPTURES_PART.on:
             return None
         try:
-            if cuda.initialized() and not compiling():
+            if cuda.is_initialized() and not compiling():
                 with CAPTURES.lock:
-                    if not CAPTURES.streams and not cuda.capturing():
+                    if not CAPTURES.streams and not cuda.is_current_stream_capturing():
                         return function(cuda)
         except Exception as error:
             self._fail(error)
         return None
 
-    def _begin(self, cuda: Cuda, outer: IdlePair | None) -> IdlePair | None:
+    def _begin(self, cuda: Any, outer: IdlePair | None) -> IdlePair | None:
         self._resolve(_RESOLVED_PER_START)
         if len(self._pending) >= PAIRS:
             return None
@@ -281,7 +241,7 @@ class IdleMeter:
             self._open = pair
         return pair
 
-    def _pair(self, cuda: Cuda, stream: Any) -> IdlePair | None:
+    def _pair(self, cuda: Any, stream: Any) -> IdlePair | None:
         """Return a pair of free events for a stream; None without a stream."""
         if stream is None:
             return None
@@ -289,13 +249,13 @@ class IdleMeter:
         if device != self._device:
             # To record would create the context: 500 MB on GPU 0 for every rank that has
             # initialised CUDA but not yet chosen its own GPU.
-            if not cuda.has_context(device):
+            if self._has_context is not None and not self._has_context(device):
                 return None
             self._device = device
         free = FREE_EVENTS.get(device)
-        return IdlePair(free.pop() if free else cuda.event_pair(), stream)
+        return IdlePair(free.pop() if free else _event_pair(cuda), stream)
 
-    def _stream(self, cuda: Cuda) -> Any:
+    def _stream(self, cuda: Any) -> Any:
         """Return the stream that computes, None where it may not exist any more.
 
         That is the stream on which an optimizer last stepped, unless a capture began since: then

@@ -14,7 +14,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import Any
 
-from .switches import say
+from .switches import ENABLED, say
 
 REASONS: dict[str, str] = {
     "loaders": "loops over data loaders are not measured",
@@ -72,13 +72,13 @@ def _is_child() -> bool:
 
 
 class Part:
-    """A part of the client, which is on until it fails."""
+    """A part of the client, which is on until it fails; never where the job switches us off."""
 
     __slots__ = ("on", "reason")
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        self.on = True
+        self.on = ENABLED
 
     def miss(self, found: str) -> None:
         """Switch it off: something that it needs is missing."""

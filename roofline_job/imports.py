@@ -6,9 +6,6 @@ puts an ordinary function in front of ``exec_module`` of the loader that they na
 again when the module is executed, so spec, loader and module are the import system's own; it can be
 seen in the traceback of a listed module that fails, together with the import system's own lines.
 
-A module that is being executed when it is listed is missed, and reported as missed: its loader is
-past the point where something can be put in front.
-
 Imported at the start of every Python of an instrumented job, before the job can put modules of its
 own in front of the standard library's. So it imports only what the interpreter itself has loaded.
 """
@@ -29,30 +26,14 @@ if TYPE_CHECKING:
     Missed = Callable[[str], object]
 
 
-def _say_nothing(name: str) -> None:
-    """Do nothing about a module that was missed."""
-
-
 class Finder:
     """Finds what the finders behind it find, and has the listed modules' loaders call back."""
 
-    def __init__(self) -> None:
-        self._callbacks: dict[str, list[Callback]] = {}
-        self._missed: dict[str, Missed] = {}
+    def __init__(self, callbacks: Mapping[str, Callback], missed: Missed) -> None:
+        self._callbacks = callbacks
+        self._missed = missed
         self._searching: set[tuple[str, int]] = set()
         self._executing: set[str] = set()
-
-    def wait_for(self, name: str, callback: Callback, missed: Missed) -> None:
-        """List a module; if it was executed already, its callback is called now."""
-        self._callbacks.setdefault(name, []).append(callback)
-        self._missed[name] = missed
-        module = sys.modules.get(name)
-        if module is None or name in self._executing:
-            return
-        if _is_being_executed(module):
-            _call(missed, name)
-        else:
-            _call(callback, module)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -72,7 +53,7 @@ class Finder:
         finally:
             self._searching.discard(search)
         if spec is not None and not self._call_after_execution(spec.loader, name):
-            _call(self._missed[name], name)
+            _call(self._missed, name)
         return spec
 
     def _ask_others(
@@ -102,7 +83,7 @@ class Finder:
                 self._executing.discard(name)
             # A copy made outside sys.modules is not the job's module.
             if sys.modules.get(name) is module:
-                self._executed(name, module)
+                _call(self._callbacks[name], module)
 
         if isinstance(loader, type):  # those of built-in and frozen modules are shared by all
             return False
@@ -113,11 +94,6 @@ class Finder:
         except Exception:  # no such method, or an object that takes no attributes
             return False
         return True
-
-    def _executed(self, name: str, module: ModuleType) -> None:
-        """Call what waits for a module; it stays listed, for a job that imports or reloads it."""
-        for callback in tuple(self._callbacks[name]):
-            _call(callback, module)
 
 
 def _put_back(loader: Any, ours: object, before: object) -> None:
@@ -130,27 +106,17 @@ def _put_back(loader: Any, ours: object, before: object) -> None:
         loader.exec_module = before
 
 
-_finder = Finder()
-
-
-def after_import(callbacks: Mapping[str, Callback], missed: Missed = _say_nothing) -> None:
-    """Call each function with its module: now if that was executed, else once it has been.
+def after_import(callbacks: Mapping[str, Callback], missed: Missed) -> None:
+    """Call each function with its module: now if that was imported, else once it is executed.
 
     Where that is not possible, `missed` is called with the module's name. What any of them raises
     is dropped: an import never fails for it.
     """
-    if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)
+    sys.meta_path.insert(0, Finder(callbacks, missed))
     for name, callback in callbacks.items():
-        _finder.wait_for(name, callback, missed)
-
-
-def _is_being_executed(module: ModuleType) -> bool:
-    """Return whether the module is half made, as the import system marks it for its own use."""
-    try:
-        return bool(getattr(module.__spec__, "_initializing", False))
-    except Exception:  # not a module at all
-        return True
+        module = sys.modules.get(name)
+        if module is not None:
+            _call(callback, module)
 
 
 def _call(function: Callable[[Any], object], argument: object) -> None:

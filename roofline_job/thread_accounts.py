@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -55,29 +56,19 @@ SHORT_REST_NS = SECOND // 10
 a loop with short steps would send two reports where one will do."""
 
 
+@dataclass(slots=True)
 class Span:
     """A phase under way."""
 
-    __slots__ = ("begin_ns", "claimed_ns", "is_inside", "outer", "pair", "phase")
-
-    def __init__(
-        self,
-        phase: str,
-        begin_ns: int,
-        claimed_ns: int,
-        pair: IdlePair | None,
-        outer: str | None,
-        *,
-        is_inside: bool,
-    ) -> None:
-        self.phase = phase
-        self.begin_ns = begin_ns
-        self.claimed_ns = claimed_ns
-        self.pair = pair
-        self.outer = outer
-        """The phase around it."""
-        self.is_inside = is_inside
-        """Whether it began inside a wait for data."""
+    phase: str
+    begin_ns: int
+    claimed_ns: int
+    """By all phases, as it began."""
+    pair: IdlePair | None
+    outer: str | None
+    """The phase around it."""
+    is_inside: bool
+    """Whether it began inside a wait for data."""
 
 
 class ThreadAccount:
@@ -200,7 +191,7 @@ class ThreadAccount:
             outer, self.phase_in_wait = self.phase_in_wait, phase
         else:
             outer, self.phase = self.phase, phase
-        return Span(phase, now_ns, self.claimed_ns, pair, outer, is_inside=is_inside)
+        return Span(phase, now_ns, self.claimed_ns, pair, outer, is_inside)
 
     def end(self, span: Span) -> None:
         """End a phase."""

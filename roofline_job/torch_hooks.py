@@ -60,10 +60,10 @@ _stated: dict[int, tuple[ref[Any], Stated]] = {}
 """What the job states about data loaders, by id: a loader may not be hashable."""
 
 
-def automatic(hook: str, module: ModuleType) -> None:
+def automatic(reason: str, module: ModuleType) -> None:
     """Hook into a module of a job that asked for automatic instrumentation."""
     PROCESS.automatic = True
-    function, part = _HOOKS[hook]
+    function, part = _HOOKS[reason]
     try:
         function(module)
     except Exception as error:
@@ -146,10 +146,10 @@ def hook_saving(module: Any) -> None:
 
 
 _HOOKS: Mapping[str, tuple[Callable[[Any], None], Part]] = {
-    "hook_loaders": (hook_loaders, LOADERS),
-    "hook_optimizers": (hook_optimizers, OPTIMIZERS),
-    "hook_autocast": (hook_autocast, AUTOCAST),
-    "hook_saving": (hook_saving, CHECKPOINTS),
+    "loaders": (hook_loaders, LOADERS),
+    "optimizers": (hook_optimizers, OPTIMIZERS),
+    "autocast": (hook_autocast, AUTOCAST),
+    "checkpoints": (hook_saving, CHECKPOINTS),
 }
 
 

@@ -23,6 +23,9 @@ forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 """Python warns of a fork beside threads, which a parallel test run has."""
 
 
+each_call = pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+
+
 @contextmanager
 def _scripted(**options: Any) -> Iterator[ScriptedGpu]:
     """A stand-in as the process's torch, and none of its events or captures left afterwards."""
@@ -129,13 +132,6 @@ def test_a_stream_that_its_owner_destroyed_is_not_used(gpu: ScriptedGpu) -> None
     assert _idle_ms(gpu, meter) - before == 15
 
 
-def test_a_phase_that_queues_work_is_not_measured(gpu: ScriptedGpu) -> None:
-    """Not even asked for."""
-    meter = _meter()
-    assert meter.start(measured=False) is None
-    assert gpu.calls == []
-
-
 def test_a_phase_that_turns_out_to_queue_work_is_not_counted(gpu: ScriptedGpu) -> None:
     """As what a prefetcher does besides waiting."""
     meter = _meter()
@@ -159,30 +155,6 @@ def test_overlapping_phases_are_counted_at_most_once(gpu: ScriptedGpu) -> None:
     assert _idle_ms(gpu, meter) == 5
 
 
-def test_abandoned_phases_do_not_count(gpu: ScriptedGpu) -> None:
-    """Phases that never end, as after Ctrl-C in a notebook, spoil what is around them alone."""
-    meter = _meter()
-    for _ in range(PAIRS):
-        outer = meter.start()
-        assert meter.start() is not None
-        gpu.host(1)
-        assert outer is not None
-        meter.stop(outer, "data", 1 * MS)
-    assert _idle_ms(gpu, meter) == 0
-    _wait(gpu, meter, 5)
-    assert _idle_ms(gpu, meter) == 5
-
-
-def test_never_more_than_the_host_waited(gpu: ScriptedGpu) -> None:
-    """Events are passed a little after they are recorded; S is cut to W."""
-    meter = _meter()
-    pair = meter.start()
-    gpu.host(5.004)
-    assert pair is not None
-    meter.stop(pair, "data", 5 * MS)
-    assert _idle_ms(gpu, meter) == 5
-
-
 def test_no_context_is_created_on_a_gpu_that_the_job_does_not_use() -> None:
     """CUDA is initialised but the rank has not chosen its GPU: nothing is recorded on GPU 0."""
     with _scripted(initialized=False) as gpu:
@@ -196,6 +168,16 @@ def test_no_context_is_created_on_a_gpu_that_the_job_does_not_use() -> None:
         _wait(gpu, meter, 10)
         assert _idle_ms(gpu, meter) == 10
         assert gpu.contexts == {3}
+
+
+def test_never_more_than_the_host_waited(gpu: ScriptedGpu) -> None:
+    """Events are passed a little after they are recorded; S is cut to W."""
+    meter = _meter()
+    pair = meter.start()
+    gpu.host(5.004)
+    assert pair is not None
+    meter.stop(pair, "data", 5 * MS)
+    assert _idle_ms(gpu, meter) == 5
 
 
 def test_a_half_imported_torch_is_looked_at_later(gpu: ScriptedGpu) -> None:
@@ -226,23 +208,7 @@ def test_a_torch_that_cannot_be_asked_is_given_up(gpu: ScriptedGpu) -> None:
         _wait(gpu, meter, 10)
 
 
-def test_no_torch_and_no_cuda_build_measure_nothing(gpu: ScriptedGpu) -> None:
-    """Without torch there is nothing to ask; a CPU build is not asked twice."""
-    gpu.torch.version.cuda = None
-    meter = _meter()
-    _wait(gpu, meter, 10)
-    gpu.torch.version.cuda = "13.0"
-    _wait(gpu, meter, 10)
-    del sys.modules["torch"]
-    other = _meter()
-    _wait(gpu, other, 10)
-    sys.modules["torch"] = gpu.torch
-    assert gpu.calls == []
-    assert not meter.measuring
-    assert not other.measuring
-
-
-@pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+@each_call
 def test_no_capture_begins_between_check_and_call(gpu: ScriptedGpu, call: str) -> None:
     """The other thread asks for its capture in the middle of our call, and gets it afterwards."""
     meter = _meter()
@@ -307,18 +273,19 @@ def test_a_capture_that_nobody_announced(gpu: ScriptedGpu) -> None:
 
 
 def test_only_its_own_thread(gpu: ScriptedGpu) -> None:
-    """Another thread neither starts, stops, collects nor reports a stream."""
+    """Another thread neither starts, stops, collects nor reports a stream, nor piles up pairs."""
     meter = _meter()
     _wait(gpu, meter, 10)
     held = meter.start()
     calls = list(gpu.calls)
 
     def meddle() -> None:
-        assert meter.start() is None
-        assert held is not None
-        meter.stop(held, "data", 0)
-        meter.remember_stream()
-        meter.collect()
+        for _ in range(2 * PAIRS):
+            assert meter.start() is None
+            assert held is not None
+            meter.stop(held, "data", 0)
+            meter.remember_stream()
+            meter.collect()
 
     other = threading.Thread(target=meddle)
     other.start()
@@ -328,21 +295,7 @@ def test_only_its_own_thread(gpu: ScriptedGpu) -> None:
     assert _idle_ms(gpu, meter) == 15
 
 
-def test_pairs_that_another_thread_stopped_do_not_pile_up(gpu: ScriptedGpu) -> None:
-    """A phase that is begun here and ended elsewhere costs its own pair and nothing later."""
-    meter = _meter()
-    for _ in range(2 * PAIRS):
-        pair = meter.start()
-        assert pair is not None
-        other = threading.Thread(target=meter.stop, args=(pair, "data", 0))
-        other.start()
-        other.join()
-    assert _idle_ms(gpu, meter) == 0
-    _wait(gpu, meter, 5)
-    assert _idle_ms(gpu, meter) == 5
-
-
-@pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+@each_call
 def test_three_failures_in_a_row_end_it(gpu: ScriptedGpu, call: str) -> None:
     """They are swallowed and said; then CUDA is left alone for good."""
     meter = _meter()
@@ -364,7 +317,7 @@ def test_three_failures_in_a_row_end_it(gpu: ScriptedGpu, call: str) -> None:
     assert meter.idle_ns["data"] == 10 * MS
 
 
-@pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+@each_call
 @pytest.mark.parametrize("error", [RecursionError("deep"), MemoryError()])
 def test_a_job_without_room_ends_nothing(gpu: ScriptedGpu, call: str, error: Exception) -> None:
     """However often it happens."""
@@ -380,7 +333,7 @@ def test_a_job_without_room_ends_nothing(gpu: ScriptedGpu, call: str, error: Exc
     assert not degraded.FOUND
 
 
-@pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+@each_call
 def test_one_failure_does_not_end_it(gpu: ScriptedGpu, call: str) -> None:
     """A failure between successes costs at most its own pair."""
     meter = _meter()
@@ -396,22 +349,7 @@ def test_one_failure_does_not_end_it(gpu: ScriptedGpu, call: str) -> None:
     assert not degraded.FOUND
 
 
-def test_an_end_that_cannot_be_recorded_costs_its_pair(gpu: ScriptedGpu) -> None:
-    """And its events are used again."""
-    meter = _meter()
-    pair = meter.start()
-    gpu.host(5)
-    gpu.failures["Event.record"] = RuntimeError("once")
-    assert pair is not None
-    meter.stop(pair, "data", 5 * MS)
-    gpu.failures.clear()
-    assert _idle_ms(gpu, meter) == 0
-    _wait(gpu, meter, 5)
-    assert _idle_ms(gpu, meter) == 5
-    assert gpu.events == 2
-
-
-@pytest.mark.parametrize("call", ["Event.record", "Event.query", "Event.elapsed_time"])
+@each_call
 def test_a_signal_handler_may_come_in_between(gpu: ScriptedGpu, call: str) -> None:
     """A handler that saves a checkpoint in the middle of our call neither hangs nor breaks it."""
     meter = _meter()
@@ -435,17 +373,6 @@ def test_a_torch_with_fewer_functions(gpu: ScriptedGpu) -> None:
     meter = _meter()
     _wait(gpu, meter, 10)
     assert _idle_ms(gpu, meter) == 10
-
-
-def test_a_stream_that_cannot_be_read_is_a_failure_like_any_other(gpu: ScriptedGpu) -> None:
-    """The optimizer's hook swallows what ``current_stream`` raises; often, it ends measuring."""
-    meter = _meter()
-    _wait(gpu, meter, 1)
-    gpu.failures["current_stream"] = RuntimeError("no")
-    for _ in range(FAILURES_IN_A_ROW):
-        assert not degraded.FOUND
-        meter.remember_stream()
-    assert degraded.FOUND == {"cuda_events": "RuntimeError: no"}
 
 
 def test_the_device_may_change(gpu: ScriptedGpu) -> None:
@@ -503,26 +430,6 @@ def test_a_forked_child_leaves_the_parent_s_events_alone(gpu: ScriptedGpu) -> No
 
     assert _in_a_forked_child(child)
     assert _idle_ms(gpu, meter) == 20
-
-
-@forks
-def test_a_worker_forked_before_cuda_starts_makes_no_call() -> None:
-    """After ``watch`` and before CUDA, a loader forks its workers: parent and child stay quiet."""
-    with _scripted(initialized=False) as gpu:
-        meter = _meter()
-        _wait(gpu, meter, 10)
-
-        def child() -> bool:
-            _wait(gpu, meter, 10)
-            meter.collect()
-            return not gpu.calls
-
-        assert _in_a_forked_child(child)
-        assert gpu.calls == []
-        gpu.initialized = True
-        gpu.contexts.add(0)
-        _wait(gpu, meter, 10)
-        assert _idle_ms(gpu, meter) == 10
 
 
 def test_events_are_never_destroyed(gpu: ScriptedGpu) -> None:

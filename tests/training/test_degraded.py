@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from exporter.sources.training.decode import decode
-from roofline_job import auto, degraded, loops, phase, process, reporter, step, watch
+from roofline_job import degraded, loops, phase, process, reporter, step, watch
 from roofline_job.degraded import REASONS, WATCH, Part, degrade
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
@@ -33,7 +33,6 @@ def test_every_part_has_a_reason() -> None:
     found = {part.reason for part in PARTS} | {"helper_thread"}
 
     assert found == set(REASONS)
-    assert set(auto.LOST.values()) <= set(REASONS)
 
 
 def test_a_part_that_fails_is_off_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

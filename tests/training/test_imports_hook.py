@@ -11,7 +11,7 @@ import threading
 import traceback
 import zipfile
 import zipimport
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -22,22 +22,19 @@ import pytest
 from roofline_job import imports
 from roofline_job.imports import after_import
 
-METHODS = ("create_module", "exec_module")
 SOURCE = "# hooked\nvalue = 1\n\ndef function():\n    return value\n"
+LONGER = "# longer than before, so that no cache is valid\n" + SOURCE
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for modules, on the path; the finder and the modules leave with the test."""
-    finder = imports.Finder()
-    monkeypatch.setattr(imports, "_finder", finder)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    importlib.invalidate_caches()
     before = set(sys.modules)
-    meta_path = list(sys.meta_path)
+    write(tmp_path, "hooked")
     yield tmp_path
-    sys.meta_path[:] = meta_path
     for name in set(sys.modules) - before:
         del sys.modules[name]
 
@@ -47,19 +44,36 @@ def write(folder: Path, name: str, source: str = SOURCE) -> None:
     importlib.invalidate_caches()
 
 
+def await_modules(callbacks: Mapping[str, Callable[[Any], object]]) -> list[str]:
+    """Wait for modules; return the list of those that are missed."""
+    missed: list[str] = []
+    after_import(callbacks, missed.append)
+    return missed
+
+
+def await_hooked() -> list[ModuleType]:
+    """Wait for the module; return the list of what is called back with."""
+    called: list[ModuleType] = []
+    await_modules({"hooked": called.append})
+    return called
+
+
+def load() -> Any:
+    return importlib.import_module("hooked")
+
+
 def forget(name: str) -> None:
     sys.modules.pop(name, None)
 
 
-def test_it_is_called_with_the_executed_module_before_anyone_uses_it(folder: Path) -> None:
+def test_it_is_called_with_the_executed_module_before_anyone_uses_it() -> None:
     """What the callback puts in place is what the importing code gets."""
-    write(folder, "hooked")
 
     def patch(module: Any) -> None:
         assert module.function() == 1
         module.function = lambda: 2
 
-    after_import({"hooked": patch})
+    await_modules({"hooked": patch})
     from hooked import function  # type: ignore[import-not-found]
 
     assert function() == 2
@@ -74,7 +88,7 @@ def test_a_submodule_is_patched_before_its_package_takes_names_from_it(folder: P
     def patch(module: Any) -> None:
         module.save = lambda: 2
 
-    after_import({"package.saving": patch})
+    await_modules({"package.saving": patch})
 
     assert importlib.import_module("package").save() == 2
 
@@ -100,13 +114,12 @@ def test_the_module_is_what_it_would_be_otherwise(folder: Path) -> None:
     """Names, spec, loader and source are the import system's own, also while it is executed."""
     then = "state_then = sorted(vars(__spec__.loader))\nshown = repr(__spec__)\n"
     write(folder, "hooked", SOURCE + then)
-    plain = importlib.import_module("hooked")
+    plain = load()
     expected = facts(plain)
     forget("hooked")
-    called: list[ModuleType] = []
 
-    after_import({"hooked": called.append})
-    hooked = importlib.import_module("hooked")
+    called = await_hooked()
+    hooked = load()
 
     assert called == [hooked]
     assert facts(hooked) == expected
@@ -132,122 +145,45 @@ def test_a_module_that_fails_fails_the_same_way(folder: Path, raised: str) -> No
     """The exception and the job's lines are the same; the callback waits until it works."""
     write(folder, "hooked", f"raise {raised}\n")
     expected = failure("hooked")
-    called: list[ModuleType] = []
 
-    after_import({"hooked": called.append})
+    called = await_hooked()
 
     assert failure("hooked") == expected
     assert called == []
-    write(folder, "hooked", "# longer than before, so that no cache is valid\nvalue = 1\n")
-    importlib.import_module("hooked")
+    write(folder, "hooked", LONGER)
+    load()
     assert len(called) == 1
 
 
-def test_a_callback_that_fails_breaks_nothing(folder: Path) -> None:
-    """The import goes on, and so do the other callbacks."""
-    write(folder, "hooked")
-    called: list[ModuleType] = []
+def test_a_callback_that_fails_breaks_nothing() -> None:
+    """The import goes on."""
+    await_modules({"hooked": lambda module: 1 // 0})
 
-    def fail(module: ModuleType) -> None:
-        raise RuntimeError("ours")
-
-    after_import({"hooked": fail})
-    after_import({"hooked": called.append})
-
-    assert importlib.import_module("hooked").value == 1
-    assert len(called) == 1
+    assert load().value == 1
 
 
-def test_modules_that_are_loaded_are_handed_over_at_once(folder: Path) -> None:
+def test_modules_that_are_loaded_are_handed_over_at_once() -> None:
     """It does not matter which comes first, the module or the wish."""
-    write(folder, "hooked")
-    module = importlib.import_module("hooked")
-    called: list[ModuleType] = []
+    module = load()
 
-    after_import({"hooked": called.append})
-
-    assert called == [module]
+    assert await_hooked() == [module]
 
 
-def wish(folder: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[], None]) -> None:
-    """Write a module that asks for itself while it is executed."""
-    wishes = ModuleType("wishes")
-    wishes.ask = ask  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wishes", wishes)
-    write(folder, "hooked", "import wishes\nwishes.ask()\nvalue = 1\n")
-
-
-def test_a_module_under_execution_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a module is never handed over, and that is reported; an import anew is hooked."""
-    called: list[int] = []
-    missed: list[str] = []
-
-    def ask() -> None:
-        if not missed:
-            after_import({"hooked": lambda module: called.append(module.value)}, missed.append)
-
-    wish(folder, monkeypatch, ask)
-
-    importlib.import_module("hooked")
-    assert (called, missed) == ([], ["hooked"])
-
-    forget("hooked")
-    importlib.import_module("hooked")
-    assert (called, missed) == ([1], ["hooked"])
-
-
-def test_a_module_that_is_awaited_may_be_asked_for_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also while it is executed."""
-    called: list[str] = []
-    missed: list[str] = []
-    wish(
-        folder,
-        monkeypatch,
-        lambda: after_import({"hooked": lambda module: called.append("second")}, missed.append),
-    )
-    after_import({"hooked": lambda module: called.append("first")}, missed.append)
-
-    importlib.import_module("hooked")
-
-    assert (called, missed) == (["first", "second"], [])
-
-
-def test_what_is_no_module_is_missed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in that the job puts in place of a module."""
-    missed: list[str] = []
-    monkeypatch.setitem(sys.modules, "hooked", object())
-
-    after_import({"hooked": lambda module: missed.append("called")}, missed.append)
-
-    assert missed == ["hooked"]
-
-
-def test_nobody_has_to_want_to_know(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a function for it, a module that is missed is missed silently."""
-    monkeypatch.setitem(sys.modules, "hooked", object())
-    after_import({"hooked": lambda module: None})
-
-
-def test_looking_for_a_module_does_not_call(folder: Path) -> None:
-    """`find_spec` is how libraries ask what is installed."""
-    write(folder, "hooked")
-    called: list[ModuleType] = []
-    after_import({"hooked": called.append, "absent": called.append})
+def test_looking_for_a_module_does_not_call() -> None:
+    """`find_spec` is how libraries ask what is installed; a copy of their own is not the job's."""
+    called = await_hooked()
+    await_modules({"absent": called.append})
 
     spec = importlib.util.find_spec("hooked")
 
     assert spec is not None
-    assert isinstance(spec, ModuleSpec)
     assert spec.loader is not None
     assert importlib.util.find_spec("absent") is None
-    assert called == []
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.value == 1
-    assert called == []  # a copy of its own is not the job's module
-    importlib.import_module("hooked")
+    assert called == []
+    load()
     assert len(called) == 1
 
 
@@ -268,18 +204,17 @@ class Searching:
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_finders_that_search_themselves_are_served(folder: Path, place: int) -> None:
+def test_finders_that_search_themselves_are_served(place: int) -> None:
     """Before or behind ours, none of them loops and the callback comes once."""
-    write(folder, "hooked")
-    called: list[ModuleType] = []
-    after_import({"hooked": called.append})
+    called = await_hooked()
     sys.meta_path.insert(place, Searching())
 
-    assert importlib.import_module("hooked").value == 1
-    assert len(called) == 1
+    module = load()
+
+    assert called == [module]
 
 
-def test_a_finder_that_raises_is_heard_as_ever(folder: Path) -> None:
+def test_a_finder_that_raises_is_heard_as_ever() -> None:
     """What another finder raises reaches the importing code without a line of ours."""
 
     class Refusing:
@@ -290,7 +225,7 @@ def test_a_finder_that_raises_is_heard_as_ever(folder: Path) -> None:
     sys.meta_path.insert(0, Refusing())
     expected = failure("hooked")
     del sys.meta_path[0]
-    after_import({"hooked": lambda module: None})
+    await_hooked()
     sys.meta_path.insert(1, Refusing())
 
     assert failure("hooked") == expected
@@ -307,28 +242,6 @@ class Made:
         return self.make(found) if name == "hooked" and found is not None else None
 
 
-def test_specs_of_a_class_of_its_own_are_served(folder: Path) -> None:
-    """Nothing is changed in what another finder made."""
-
-    class Own(ModuleSpec):
-        pass
-
-    def make(found: ModuleSpec) -> ModuleSpec:
-        spec = Own(found.name, found.loader, origin=found.origin)
-        spec.has_location = True
-        return spec
-
-    write(folder, "hooked")
-    called: list[ModuleType] = []
-    after_import({"hooked": called.append})
-    sys.meta_path.insert(1, Made(make))
-
-    module = importlib.import_module("hooked")
-
-    assert type(module.__spec__) is Own
-    assert called == [module]
-
-
 class Slots:
     """A loader that takes no attributes, as one written in C."""
 
@@ -341,70 +254,61 @@ class Slots:
         module.value = 1
 
 
-@pytest.mark.parametrize("loader", [Slots(), Slots])
-def test_loaders_that_take_nothing_are_left_alone(folder: Path, loader: Any) -> None:
+class Static:
+    """A loader that is a class, as that of frozen modules."""
+
+    create_module = staticmethod(Slots().create_module)
+    exec_module = staticmethod(Slots().exec_module)
+
+
+@pytest.mark.parametrize("loader", [Slots(), Static])
+def test_loaders_that_take_nothing_are_left_alone(loader: Any) -> None:
     """The import works; that it is not hooked is reported."""
-    if isinstance(loader, type):
-        loader = type(
-            "Static", (), {name: staticmethod(getattr(Slots(), name)) for name in METHODS}
-        )
-
-    def make(found: ModuleSpec) -> ModuleSpec:
-        return ModuleSpec(found.name, loader)
-
-    write(folder, "hooked")
     called: list[ModuleType] = []
-    missed: list[str] = []
-    after_import({"hooked": called.append}, missed.append)
-    sys.meta_path.insert(1, Made(make))
+    missed = await_modules({"hooked": called.append})
+    sys.meta_path.insert(1, Made(lambda found: ModuleSpec(found.name, loader)))
 
-    assert importlib.import_module("hooked").value == 1
+    assert load().value == 1
     assert (called, missed) == ([], ["hooked"])
 
 
-def lazy(name: str) -> ModuleType:
-    """Import a module the way that importlib's documentation has it for lazy imports."""
-    spec = importlib.util.find_spec(name)
+def test_a_lazy_import_is_hooked_when_it_happens(folder: Path) -> None:
+    """Nothing is executed earlier than it would be; as importlib's documentation has it."""
+    called: list[object] = []
+    await_modules({"hooked": lambda module: called.append(module.value)})
+    spec = importlib.util.find_spec("hooked")
     assert spec is not None
     assert spec.loader is not None
-    loader = importlib.util.LazyLoader(spec.loader)
-    spec.loader = loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+
+    loader = spec.loader = importlib.util.LazyLoader(spec.loader)
+    module: Any = importlib.util.module_from_spec(spec)
+    sys.modules["hooked"] = module
     loader.exec_module(module)
-    return module
+
+    assert called == []
+    assert module.value == 1
+    assert called == [1]
 
 
-def test_a_lazy_import_is_hooked_when_it_happens(folder: Path) -> None:
-    """Nothing is executed earlier than it would be."""
-    write(folder, "hooked", SOURCE + "import sys\nsys.executed = True\n")
-    called: list[object] = []
-    after_import({"hooked": lambda module: called.append(module.value)})
+def test_a_finder_that_makes_specs_its_own_way_is_served() -> None:
+    """Of a class of its own, with a loader that makes imports lazy: the hook uses it first."""
 
-    module = lazy("hooked")
-    assert not hasattr(sys, "executed")
-    try:
-        assert called == []
-        assert module.value == 1
-        assert called == [1]
-    finally:
-        del sys.executed  # type: ignore[attr-defined]
-
-
-def test_a_finder_that_makes_imports_lazy_is_served(folder: Path) -> None:
-    """The hook is the first to use the module."""
+    class Own(ModuleSpec):
+        pass
 
     def make(found: ModuleSpec) -> ModuleSpec:
         assert found.loader is not None
-        found.loader = importlib.util.LazyLoader(found.loader)
-        return found
+        spec = Own(found.name, importlib.util.LazyLoader(found.loader), origin=found.origin)
+        spec.has_location = True
+        return spec
 
-    write(folder, "hooked")
     called: list[object] = []
-    after_import({"hooked": lambda module: called.append(module.value)})
+    await_modules({"hooked": lambda module: called.append(module.value)})
     sys.meta_path.insert(1, Made(make))
 
-    assert importlib.import_module("hooked").value == 1
+    module = load()
+
+    assert (module.value, type(module.__spec__)) == (1, Own)
     assert called == [1]
 
 
@@ -417,7 +321,7 @@ def test_a_loader_that_serves_many_modules(folder: Path) -> None:
     sys.path.insert(0, str(folder / "modules.zip"))
     called: list[str] = []
     names = ("outer", "inner", "looked_at")
-    after_import(dict.fromkeys(names, lambda module: called.append(module.__name__)))
+    await_modules(dict.fromkeys(names, lambda module: called.append(module.__name__)))
 
     assert importlib.util.find_spec("looked_at") is not None
     module = importlib.import_module("outer")
@@ -433,11 +337,9 @@ def test_a_loader_that_serves_many_modules(folder: Path) -> None:
     assert called == ["inner", "outer", "looked_at", "outer", "looked_at"]
 
 
-def test_another_function_in_front_of_ours_stays_there(folder: Path) -> None:
+def test_another_function_in_front_of_ours_stays_there() -> None:
     """Other instrumentation may do the same to the same loader."""
-    write(folder, "hooked")
-    called: list[object] = []
-    after_import({"hooked": called.append})
+    called: list[Any] = await_hooked()
     spec = importlib.util.find_spec("hooked")
     assert spec is not None
     loader: Any = spec.loader
@@ -456,16 +358,14 @@ def test_another_function_in_front_of_ours_stays_there(folder: Path) -> None:
     assert loader.exec_module is theirs
 
 
-def test_a_job_that_imports_anew_is_hooked_anew(folder: Path) -> None:
+def test_a_job_that_imports_anew_is_hooked_anew() -> None:
     """Removing a module from `sys.modules` or reloading it makes its classes and functions anew."""
-    write(folder, "hooked")
-    called: list[ModuleType] = []
-    after_import({"hooked": called.append})
+    called = await_hooked()
 
-    first = importlib.import_module("hooked")
+    first = load()
     importlib.reload(first)
     forget("hooked")
-    second = importlib.import_module("hooked")
+    second = load()
 
     assert called == [first, first, second]
 
@@ -473,15 +373,14 @@ def test_a_job_that_imports_anew_is_hooked_anew(folder: Path) -> None:
 def test_threads_that_import_at_once_get_one_module(folder: Path) -> None:
     """The callback comes once, and before any of them goes on."""
     write(folder, "hooked", SOURCE + "sum(range(100_000))\n")
-    called: list[ModuleType] = []
     seen: list[int] = []
-    after_import({"hooked": called.append})
+    called = await_hooked()
 
-    def load() -> None:
-        importlib.import_module("hooked")
+    def load_and_look() -> None:
+        load()
         seen.append(len(called))
 
-    threads = [threading.Thread(target=load) for _ in range(8)]
+    threads = [threading.Thread(target=load_and_look) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

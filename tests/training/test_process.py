@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import degraded, noop, phase, process, reporter, step, watch
+from roofline_job import degraded, phase, process, reporter, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
 from roofline_job.thread_accounts import NEVER, ThreadAccount
@@ -260,16 +259,6 @@ def test_a_job_keeps_modules_of_the_standard_librarys_names(name: str, tmp_path:
         """
     job = run_job(tmp_path, source, tmp_path / "nobody.sock")
     assert (job.returncode, job.stdout, job.stderr) == (0, "0\n1\n2\n", "")
-
-
-def test_what_is_off_takes_what_the_client_takes() -> None:
-    """A job calls it in the same way, and what it raises goes on."""
-    stated = {name: None for name in inspect.signature(watch).parameters if name != "iterable"}
-    original = [1]
-    assert noop.watch(original, **stated) is original
-    noop.step(2, job="job", samples=1.0, flops=1.0)
-    with pytest.raises(ValueError, match="the job's"), noop.phase("data"):
-        raise ValueError("the job's")
 
 
 def test_what_os_exit_or_a_signal_cuts_off_was_said_before(

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from roofline_job import auto, degraded, loops, torch_hooks, watch
+from roofline_job import auto, degraded, loops, phase, step, torch_hooks, watch, watching
 from roofline_job.degraded import REASONS
 from roofline_job.loader import leading_dimension, ready_batches
 from roofline_job.process import PROCESS
+from roofline_job.reporter import Report
 from roofline_job.thread_accounts import NEVER, ThreadAccount
 from tests.training.conftest import PARTS, Clock
 from tests.training.fake_torch import FakeTorch, Tensor, with_workers
@@ -155,45 +156,58 @@ def test_without_automatic_instrumentation_loaders_are_left_alone(
 # Failures inside, and other shapes of torch
 
 
-def test_a_part_that_fails_is_off_and_the_job_goes_on(
-    clock: Clock,
-    torch: FakeTorch,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Whatever breaks: batches, checkpoints and steps are the job's; each part says so once."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("ours")
-
-    start(monkeypatch)
-    broken: list[tuple[object, str]] = [
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
         (ThreadAccount, "begin"),
         (ThreadAccount, "end"),
         (ThreadAccount, "open_loop"),
         (ThreadAccount, "close_loop"),
         (ThreadAccount, "optimizer_step"),
+        (ThreadAccount, "report"),
+        (ThreadAccount, "step"),
         (type(PROCESS), "account"),
         (type(PROCESS), "account_here"),
         (type(PROCESS), "account_of_step"),
-        (torch_hooks, "Loop"),
+        (Report, "write"),
         (loops, "get_ident"),
-    ]
-    for owner, name in broken:
-        for part in PARTS:
-            part.on = True
-        list(torch.loader([BATCH]))
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, fail)
-            for _ in range(2):
-                assert list(torch.loader([BATCH, BATCH])) == [BATCH, BATCH]
-                torch.torch.save(1)
-                torch.step(object())
-                with torch.autocast_mode.autocast("torch.float16"):
-                    pass
-        assert not all(part.on for part in PARTS), name
-    assert len(torch.saved) == 2 * len(broken)
+        (loops.Loop, "_open"),
+        (torch_hooks, "Loop"),
+        (torch_hooks, "install"),
+        (watching, "_wrapped"),
+    ],
+)
+def test_a_failure_of_ours_never_reaches_the_job(
+    owner: object,
+    name: str,
+    clock: Clock,
+    torch: FakeTorch,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Batches, phases, checkpoints and steps are the job's; each part that is off says so once."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("ours")
+
+    start(monkeypatch)
+    watched = watch([1, 2])
+    list(torch.loader([BATCH]))
+    monkeypatch.setattr(owner, name, fail)
+    for _ in range(2):
+        clock.wait(1)
+        assert list(torch.loader([BATCH, BATCH])) == [BATCH, BATCH]
+        assert list(watched) == list(watch([1, 2])) == [1, 2]
+        with phase("eval"):
+            step()
+        torch.torch.save(1)
+        torch.step(object())
+        with torch.autocast_mode.autocast("torch.float16"):
+            pass
+
+    assert len(torch.saved) == 2
     assert set(degraded.FOUND.values()) == {"RuntimeError: ours"}
+    assert not all(part.on for part in PARTS)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == len(set(lines)) == len(degraded.FOUND)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.fake_torch import FakeTorch
 from tests.training.listener import Listener
-from tests.training.measured import measured
 from tests.training.scripted_cuda import MS, ScriptedGpu
 
 HOOKED = ("torch.utils.data", "torch.utils.data.dataloader", "torch.optim.optimizer")
@@ -212,29 +210,6 @@ def test_cuda_initialised_in_the_first_step(job: Job) -> None:
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.020)
 
 
-def test_a_capture_in_another_thread(job: Job) -> None:
-    """While it lasts only W grows; the capture is never touched."""
-    began, end = threading.Event(), threading.Event()
-
-    def capture() -> None:
-        with job.gpu.torch.cuda.graph(job.gpu.torch.cuda.CUDAGraph()):
-            began.set()
-            end.wait(10)
-
-    other = threading.Thread(target=capture)
-    for batch, _ in enumerate(watch(job.iterable(40, 40, 40, 40), job="scripted")):
-        if batch == 0:
-            other.start()
-            assert began.wait(10)
-        if batch == 2:
-            end.set()
-            other.join()
-        job.gpu.launch(30)
-    report = job.report()
-    assert report["phase_seconds"]["data"] == pytest.approx(0.160)
-    assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.040 + 0.010)
-
-
 def test_nothing_is_measured_under_tracing(job: Job) -> None:
     """``torch.compile`` tracing through the loop sees the original next() alone."""
     for batch, _ in enumerate(watch(job.iterable(40, 40, 40), job="scripted")):
@@ -268,19 +243,6 @@ def test_evaluation_waits_are_data_and_its_body_is_eval(job: Job) -> None:
     report = job.report()
     assert report["batches"] == 1
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.010 + 0.010 + 0.025)
-
-
-def test_s_never_exceeds_w_in_any_report(job: Job) -> None:
-    """Reports are consistent within themselves whenever they are made."""
-    for _ in watch(job.loader(*[7.25] * 50), job="scripted"):
-        job.gpu.launch(3.5)
-        with phase("logging"):
-            job.gpu.host(0.125)
-        measured(job.account)  # which compares the sum of the phases with the wall time
-        idles_ns, phases_ns, _ = job.account.times_ns()
-        for name, idle_ns in idles_ns.items():
-            assert idle_ns <= phases_ns.get(name, 0)
-    job.report()
 
 
 def _say(job: Job) -> Any:
@@ -354,18 +316,6 @@ def test_no_lower_bound_exceeds_what_the_gpu_has_done(
         lower = work.lower or 0.0
         assert lower <= done() - begun
     assert (lower > 0.5 * (done() - (begun or 0.0))) == (job.gpu.now_ns > 10e9)
-
-
-def test_flops_of_a_loop_without_an_iterator_are_reported_once_done(job: Job) -> None:
-    """The job only calls `step`."""
-    for _ in range(30):
-        job.gpu.launch(100)
-        step(job="scripted", flops=1e12)
-    assert _say(job)["model_flops"] == 0
-    job.gpu.host(1500)
-    assert _say(job)["model_flops"] == 1e12  # of the first report
-    job.gpu.host(1500)
-    assert _say(job)["model_flops"] == 30e12
 
 
 def test_flops_of_which_it_is_not_known_whether_they_are_done(

@@ -176,30 +176,6 @@ print(os.pathsep.join(sys.path))
 """
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "raise ValueError('two\\nlines')",
-        "raise ImportError('no')",
-        "import a_module_that_is_nowhere",
-        "raise SystemExit(5)",
-        "raise KeyboardInterrupt",
-        "this is no Python",
-        "import sys; del sys.modules['sitecustomize']",
-    ],
-)
-def test_its_failures_are_told_as_ever(tmp_path: Path, source: str, bare: str) -> None:
-    """Python says about it what it would say without us, and exits the same way."""
-    theirs = sitecustomize(tmp_path / "theirs", source + "\n")
-    without = run(bare, SHOWN, theirs)
-    injected = run(bare, SHOWN, INJECT, theirs)
-
-    assert (injected.returncode, injected.stdout) == (without.returncode, without.stdout)
-    assert injected.stderr.splitlines()[-1:] == without.stderr.splitlines()[-1:]
-    if "Fatal" not in without.stderr:
-        assert injected.stderr == without.stderr
-
-
 def test_without_any_there_is_none(tmp_path: Path, bare: str) -> None:
     """Where nothing is shadowed, no module of that name exists afterwards."""
     assert outcome(run(bare, SHOWN, INJECT)) == outcome(run(bare, SHOWN))

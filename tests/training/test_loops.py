@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-import gc
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from roofline_job import degraded, loops, phase, step, watch
+from roofline_job import degraded, phase, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import Clock
 from tests.training.measured import measured
 
@@ -182,20 +177,6 @@ def test_what_cannot_be_counted_is_left_out(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_function_of_the_batch_that_raises_harms_nobody(clock: Clock) -> None:
-    """It is the job's mistake, and yet it does not end the job."""
-    assert list(watch([1, 2], samples_per_batch=len)) == [1, 2]  # type: ignore[arg-type]
-
-    assert measured().batches == 2
-    assert degraded.FOUND == {"stated": "TypeError: object of type 'int' has no len()"}
-
-
-@pytest.mark.parametrize("job", [b"bytes", 7, "\n", "x" * 10_000, ["list"]])
-def test_a_job_may_be_called_anything(clock: Clock, job: Any) -> None:
-    """A name that is none does not end the job."""
-    assert list(watch([1, 2], job=job, rank="first")) == [1, 2]  # type: ignore[arg-type]
-
-
 def test_two_loops_that_are_zipped_make_one_step_together(clock: Clock) -> None:
     """Both waits count, at their own time; both batches, but step and samples only once."""
     first = watch(loader(clock, [1] * 4), samples_per_batch=8)
@@ -237,15 +218,6 @@ def test_a_phase_inside_the_loader_is_its_own(clock: Clock) -> None:
     assert measured().phase_ns == {"data": 3, "logging": 4}
 
 
-def test_two_jobs_in_one_process(clock: Clock) -> None:
-    """Each has its own totals; what names none belongs to the first."""
-    list(watch([1], job="first"))
-    list(watch([1, 2], job="second"))
-    list(watch([1, 2, 3]))
-
-    assert (measured(job="first").batches, measured(job="second").batches) == (4, 2)
-
-
 def test_what_comes_before_the_name_belongs_to_it(clock: Clock) -> None:
     """A checkpoint that is loaded before the loop gives its job a name."""
     with phase("checkpoint"):
@@ -273,52 +245,6 @@ def test_a_step_that_is_none_harms_nobody(clock: Clock, n: Any) -> None:
 
     assert measured().steps == 0
     assert list(degraded.FOUND) == ["stated"]
-
-
-def test_an_iterator_may_be_asked_from_several_threads(clock: Clock) -> None:
-    """As the loader itself allows it; every batch arrives once, and is counted once."""
-
-    class Locked:
-        def __init__(self) -> None:
-            self.lock = threading.Lock()
-            self.left = 2_000
-
-        def __iter__(self) -> Locked:
-            return self
-
-        def __next__(self) -> int:
-            with self.lock:
-                if not self.left:
-                    raise StopIteration
-                self.left -= 1
-                return self.left
-
-    watched = watch(Locked())
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.extend(watched)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(found) == list(range(2_000))
-    assert not degraded.FOUND
-
-
-def _torch(grad: bool) -> Any:
-    torch = pytest.importorskip("torch")
-    return nullcontext() if grad else torch.no_grad()
-
-
-@pytest.mark.parametrize(("grad", "batches"), [(True, 2), (False, 0)])
-def test_a_loop_without_gradients_evaluates(clock: Clock, grad: bool, batches: int) -> None:
-    """What torch.no_grad() surrounds trains nothing."""
-    with _torch(grad):
-        for _ in watch(loader(clock, [1, 1])):
-            clock.spend(10)
-
-    assert measured().batches == batches
-    assert measured().phase_ns == ({"data": 2} if grad else {"data": 2, "eval": 20})
 
 
 def test_the_work_of_a_prefetcher_is_h2d_where_cuda_is_initialised(
@@ -367,57 +293,3 @@ def test_an_iterator_that_asks_itself_gives_one_batch(clock: Clock) -> None:
     account = PROCESS.account_here()
     assert account is not None
     assert (account.depth, account.asking) == (0, None)
-
-
-def test_what_the_loop_is_over_is_let_go(clock: Clock) -> None:
-    """Nothing of ours holds data or iterators, and nothing goes round in a circle."""
-
-    class Data:
-        def __iter__(self) -> Iterator[int]:
-            return self
-
-        def __next__(self) -> int:
-            return 1
-
-    def alive() -> int:
-        return sum(type(found) is loops.Loop for found in gc.get_objects())
-
-    gc.collect()
-    gc.disable()
-    before = alive()
-    data: Any = Data()
-    gone, iterator = weakref.ref(data), iter(watch(data))
-    try:
-        next(iterator)
-        del data, iterator
-        assert gone() is None
-        list(watch([1]))
-        assert alive() == before
-    finally:
-        gc.enable()
-
-
-def test_a_failure_of_ours_ends_the_measurement_and_nothing_else(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever breaks in the client, batches come as they are."""
-
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("ours")
-
-    for owner, name in (
-        (type(PROCESS), "account"),
-        (ThreadAccount, "open_loop"),
-        (ThreadAccount, "close_loop"),
-        (ThreadAccount, "begin"),
-        (loops, "get_ident"),
-    ):
-        for part in (degraded.WATCH, degraded.MARKS):
-            part.on = True
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, broken)
-            with phase("eval"):
-                assert list(watch([1, 2, 3])) == [1, 2, 3]
-                step()
-    assert degraded.FOUND == {"client": "RuntimeError: ours"}
-    assert len(capsys.readouterr().err.splitlines()) == 1

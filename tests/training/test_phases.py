@@ -9,7 +9,6 @@ import pytest
 
 from roofline_job import degraded, phase, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import ThreadAccount
 from tests.training.measured import measured
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
@@ -74,31 +73,3 @@ def test_a_compiled_function_may_contain_phases_and_steps() -> None:
 
     assert measured().steps == 3  # those of the calls that were not compiled
     assert not degraded.FOUND
-
-
-def test_a_failure_of_ours_ends_phases_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """At the beginning or at the end of one, or in a step; what the job raised goes on."""
-
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("ours")
-
-    def work() -> None:
-        with phase("checkpoint"):
-            step()
-            raise KeyError("mine")
-
-    for name in ("begin", "end", "step"):
-        degraded.MARKS.on = True
-        with monkeypatch.context() as patch:
-            patch.setattr(ThreadAccount, name, broken)
-            with pytest.raises(KeyError, match="mine"):
-                work()
-        assert not degraded.MARKS.on
-    assert degraded.FOUND == {"client": "RuntimeError: ours"}
-    assert len(capsys.readouterr().err.splitlines()) == 1
-    before = measured()
-    with phase("checkpoint"):
-        step()
-    assert measured() == before

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import degraded, phase, process, reporter, step, watch
+from roofline_job import degraded, phase, reporter, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
 from roofline_job.thread_accounts import NEVER, ThreadAccount
@@ -66,31 +66,6 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     assert found[0]["batches"] == 101
 
 
-def test_a_daemon_that_restarts_gets_the_totals(
-    clock: Clock, listener: Listener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The id and the numbers go on."""
-    monkeypatch.setattr(reporter, "candidates", lambda _: (str(listener.path),))
-    batches = iter(watch(range(1_000), job="job"))
-    next(batches)
-    before = listener.reports()
-    listener.close()
-    listener.path.unlink()
-    for _ in range(100):
-        next(batches)
-        clock.wait(0.1)
-    again = Listener(listener.path)
-    for _ in range(60):
-        next(batches)
-        clock.wait(0.1)
-    after = again.reports()
-    again.close()
-
-    assert after[0]["id"] == before[0]["id"]
-    assert after[0]["sequence"] > before[0]["sequence"]
-    assert after[0]["batches"] > 100
-
-
 def test_nothing_is_reported_before_the_job_works(clock: Clock, listener: Listener) -> None:
     """A process that only marks phases, as one that prepares data, is no training job."""
     with phase("checkpoint"):
@@ -99,26 +74,6 @@ def test_nothing_is_reported_before_the_job_works(clock: Clock, listener: Listen
 
     assert [account.due_ns for account in PROCESS.accounts] == [NEVER]
     assert listener.reports() == []
-
-
-def test_a_report_that_fails_ends_the_reports_and_not_the_job(
-    clock: Clock,
-    listener: Listener,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It is said where the job's output is."""
-
-    def rank() -> int:
-        raise RuntimeError("ours")
-
-    monkeypatch.setattr("roofline_job.identity.rank", rank)
-    for _ in watch(range(20), job="job"):
-        clock.wait(0.1)
-
-    assert listener.reports() == []
-    assert degraded.FOUND == {"client": "RuntimeError: ours"}
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 # Threads
@@ -199,26 +154,6 @@ def test_a_thread_that_python_has_not_started_stays_unknown_to_it(automatic: boo
     assert over.wait(10)
 
     assert set(found) <= before
-
-
-def test_a_thread_is_known_by_who_started_it() -> None:
-    """And nothing is made up for one that Python has not started."""
-    found: list[bool] = []
-    in_a_thread(lambda: found.append(process._is_of_python()))
-    before = set(threading.enumerate())
-    over = threading.Event()
-
-    def foreign() -> None:
-        found.append(process._is_of_python())
-        over.set()
-
-    import _thread
-
-    _thread.start_new_thread(foreign, ())
-    assert over.wait(10)
-
-    assert (process._is_of_python(), found) == (True, [True, False])
-    assert set(threading.enumerate()) <= before
 
 
 # Processes
@@ -302,26 +237,6 @@ def test_a_forked_child_reports_only_a_loop_of_its_own(listener: Listener, tmp_p
 
     assert sorted(report["batches"] for report in last.values()) == [2, 4]
     assert all(list(report["phase_seconds"]) != [] for report in last.values())
-
-
-def test_a_process_that_becomes_another_program_keeps_nothing_of_ours(
-    listener: Listener, tmp_path: Path
-) -> None:
-    """No descriptor is inherited; the next program is a stream of its own."""
-    source = """
-        import os, sys
-        from roofline_job import watch
-        list(watch(range(2), job="job"))
-        if len(sys.argv) == 1:
-            os.execv(sys.executable, [sys.executable, __file__, "again"])
-        print(sorted(os.listdir("/proc/self/fd")))
-        """
-    job = run_job(tmp_path, source, listener)
-    found = listener.reports()
-
-    assert job.stdout == "['0', '1', '2', '3']\n"  # 3 is the listing's own
-    assert len({report["id"] for report in found}) == 2
-    assert len({report["pid"] for report in found}) == 1
 
 
 def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:

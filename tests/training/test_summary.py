@@ -267,43 +267,6 @@ if __name__ == "__main__":
     assert sorted(re.findall(expected, done.stderr)) == sorted(done.stdout.split())
 
 
-def test_a_job_under_run_reports_the_phases_that_are_measured(
-    tmp_path: Path, listener: Listener
-) -> None:
-    """Nothing marks its forward and backward passes, its optimizer and its copies."""
-    pytest.importorskip("torch")
-    ran(tmp_path, TRAIN)
-    for report in listener.reports():
-        assert set(report["phase_seconds"]) == {"data", "eval", "checkpoint"}
-        assert "phase_gpu_idle_seconds" not in report
-    assert report["steps"] == 4
-
-
-def test_long_waits_of_a_real_loader_are_announced(tmp_path: Path, listener: Listener) -> None:
-    """And what it computes for as long is not: silence after it is over means no wait."""
-    pytest.importorskip("torch")
-    ran(
-        tmp_path,
-        """
-        import time
-        from torch.utils.data import DataLoader
-
-        class Slow:
-            def __len__(self):
-                return 2
-
-            def __getitem__(self, index):
-                time.sleep(1.1)
-                return index
-
-        for batch in DataLoader(Slow(), 1):
-            time.sleep(1.1)
-        """.replace("\n        ", "\n"),
-    )
-    said = [(report.get("in"), report["batches"]) for report in listener.reports()]
-    assert said[:6] == [("data", 0), (None, 1), ("data", 1), (None, 2), ("data", 2), (None, 2)]
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [

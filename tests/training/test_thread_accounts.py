@@ -140,21 +140,6 @@ def test_an_evaluation_that_is_only_kept_does_not_evaluate(bench: Bench) -> None
     assert measured().phase_ns == {"eval": 10}
 
 
-def test_an_evaluation_that_is_left_does_not_go_on(bench: Bench) -> None:
-    """What comes after it in the body is training's."""
-    for _ in watch(bench.batches(0)):
-        bench.grad = False
-        for number, _ in enumerate(watch([1, 2, 3])):
-            if number:
-                break
-            bench.clock.spend(5)
-        bench.grad = True
-        bench.clock.spend(100)
-
-    assert measured().phase_ns == {"eval": 5}
-    assert measured().wall_ns == 105
-
-
 def test_a_training_loop_may_begin_while_an_evaluating_one_is_kept(bench: Bench) -> None:
     """Lightning keeps the iterator of its sanity check, and then trains."""
     bench.grad = False
@@ -236,41 +221,6 @@ def test_steps_that_are_never_inside_a_loop_do_not_count(bench: Bench) -> None:
     assert measured().counts == (12, 12, None)
 
 
-def test_phases_after_the_end_of_the_data_count_once(bench: Bench) -> None:
-    """They are a part of the time up to the step that is still to come."""
-    optimizer = Optimizer()
-    for number in arriving(3, 1):
-        bench.at(10 * number - 4)
-        with phase("backward"):
-            bench.at(10 * number - 1)
-        bench.at(10 * number)
-        optimizer.step()
-    with_rest = measured().wall_ns
-    bench.at(50)
-    with phase("checkpoint"):
-        pass
-
-    assert (with_rest, measured().wall_ns) == (30, 30)
-    assert measured().phase_ns == {"backward": 9}
-
-
-def test_a_loop_that_evaluates_owes_no_steps(bench: Bench) -> None:
-    """Nor does it leave those of the loop before it to be counted."""
-    optimizer = Optimizer()
-    for _ in arriving(3, 0):
-        pass
-    bench.at(10)
-    bench.grad = False
-    for _ in watch([1]):
-        bench.at(20)
-    bench.grad = True
-    bench.at(30)
-    optimizer.step()
-
-    assert measured().counts == (3, 3, None)
-    assert measured().wall_ns == 10
-
-
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_loop_without_a_batch_takes_no_steps_from_the_one_before(
     bench: Bench, empty: bool
@@ -289,18 +239,6 @@ def test_a_loop_without_a_batch_takes_no_steps_from_the_one_before(
 
     assert measured().counts == (5 if empty else 3, 5, None)
     assert measured().wall_ns == (50 if empty else 30)
-
-
-def test_a_step_that_the_job_tells_of_overrides_the_others(bench: Bench) -> None:
-    """Who says what a step is, is believed."""
-    optimizer = Optimizer()
-    for batch in watch(range(8)):
-        optimizer.step()
-        if batch == 5:
-            step(2, samples=64, flops=1e9)
-
-    assert measured().counts == (2, 8, 64)
-    assert measured().flops == 1e9
 
 
 def test_a_loop_that_is_no_iterator_runs_from_its_first_step(bench: Bench) -> None:
@@ -330,17 +268,6 @@ def test_flops_follow_the_steps(bench: Bench) -> None:
         next(iterator)
         optimizer.step()
     assert measured().flops == 25.0
-
-
-def test_samples_count_once_where_loops_take_turns(bench: Bench) -> None:
-    """Before each step of an optimizer, the loop with the largest batch says how many."""
-    optimizer = Optimizer()
-    labelled = watch(range(3), samples_per_batch=8)
-    other = watch(range(3), samples_per_batch=24)
-    for _ in zip(labelled, other, strict=True):
-        optimizer.step()
-
-    assert measured().counts == (3, 6, 3 * 24)
 
 
 # A random job against the definition: each instant belongs to the innermost, and none to two.

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, torch_hooks, watch, watching
-from roofline_job.loops import Loop
+from roofline_job import degraded, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import ThreadAccount
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
 
@@ -69,14 +67,6 @@ def numbers() -> Generator[int, Any, str]:
 def batches() -> int:
     account = PROCESS.account()
     return 0 if account is None else account.counts.totals()[1]
-
-
-def test_each_epoch_asks_for_an_iterator_of_its_own() -> None:
-    """The second epoch over the same loader is as long as the first."""
-    watched = watch([1, 2, 3])
-
-    assert [list(watched), list(watched)] == [[1, 2, 3], [1, 2, 3]]
-    assert batches() == 6
 
 
 def test_an_iterator_is_itself_when_asked_for_one() -> None:
@@ -200,11 +190,6 @@ def test_a_copy_is_as_deep_as_it_would_be() -> None:
     assert together[2] is not inside
 
 
-def test_what_cannot_be_pickled_is_said_as_ever() -> None:
-    with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
-        pickle.dumps(watch(numbers()))
-
-
 def test_what_is_no_iterable_comes_back_itself() -> None:
     """The error comes from the loop, in the words of Python."""
     watched: Any = watch(5)  # type: ignore[arg-type]
@@ -243,20 +228,6 @@ def test_a_generator_keeps_its_methods() -> None:
     next(closed)
     closed.close()
     assert list(closed) == []
-
-
-def test_a_generator_can_be_delegated_to() -> None:
-    """``yield from`` passes values both ways and gives what the generator returned."""
-
-    def outer() -> Generator[int, Any, None]:
-        returned.append((yield from watch(numbers())))  # type: ignore[func-returns-value]
-
-    returned: list[Any] = []
-    generator = outer()
-    assert next(generator) == 1
-    assert generator.send(9) == 9
-    assert list(generator) == []
-    assert returned == ["returned"]
 
 
 def test_next_may_be_looked_up_and_called_later() -> None:
@@ -322,28 +293,6 @@ def test_the_iterator_is_dropped_when_the_loop_is_left() -> None:
         gc.enable()
 
 
-def test_a_batch_is_dropped_when_the_job_drops_it() -> None:
-    """Nothing of ours keeps a batch, which may be all the memory there is."""
-
-    class Batch:
-        pass
-
-    gone: list[bool] = []
-
-    def made() -> Iterator[Batch]:
-        for _ in range(3):
-            if refs:
-                gone.append(refs[-1]() is None)
-            yield Batch()
-
-    refs: list[weakref.ref[Batch]] = []
-    for batch in watch(made()):
-        refs.append(weakref.ref(batch))
-        del batch
-
-    assert gone == [True, True]
-
-
 def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:
     """A job at its recursion limit goes on as it would, and is measured again afterwards."""
 
@@ -368,32 +317,3 @@ def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:
     account = PROCESS.account()
     assert account is not None
     assert (account.depth, account.asking) == (0, None)
-
-
-def test_a_failure_of_ours_leaves_the_iterable_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """When it is watched, when a loop begins, and while batches come: once said, then silence."""
-
-    def broken(*_: Any, **__: Any) -> Any:
-        raise RuntimeError("ours")
-
-    watched = watch([1, 2])
-    for owner, name in (
-        (watching, "_wrapped"),
-        (torch_hooks, "install"),
-        (Loop, "_open"),
-        (ThreadAccount, "report"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, "torch", sys.modules["sys"])
-            patch.setattr(owner, name, broken)
-            degraded.WATCH.on = True
-            assert list(watch([1, 2])) == [1, 2]
-            assert list(watched) == [1, 2]
-    original = [1]
-    assert watch(original) is original
-    assert degraded.FOUND == {"client": "RuntimeError: ours"}
-    assert capsys.readouterr().err == (
-        "roofline_job: this process is no longer measured, or only in part (RuntimeError: ours)\n"
-    )

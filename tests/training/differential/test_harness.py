@@ -3,23 +3,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.training.differential.harness import (
-    PLAIN,
     Done,
-    Job,
-    Mode,
     differences,
     misreported,
     mistimed,
-    start,
     without_frames,
 )
 
@@ -105,14 +99,6 @@ def test_differences(job: Done, number: int) -> None:
     assert len(differences(JOB, job)) == number
 
 
-def test_a_file_of_chance() -> None:
-    """Only its content may differ."""
-    other = replace(JOB, files={"model.pt": b"2"})
-
-    assert differences(JOB, other, but=["model.pt"]) == []
-    assert len(differences(JOB, replace(JOB, files={}), but=["model.pt"])) == 1
-
-
 @pytest.mark.parametrize(
     ("own", "report", "number"),
     [
@@ -151,29 +137,6 @@ def test_misreported(own: Mapping[str, Any], report: Mapping[str, Any], number: 
     assert len(misreported(done, "auto")) == number
 
 
-def test_no_report() -> None:
-    """A process that trains reports; one that says that it has nothing to say does not."""
-    assert len(misreported(replace(JOB, own=(OWN,)))) == 1
-    assert misreported(replace(JOB, own=({**OWN, "quiet": True},))) == []
-    assert len(misreported(replace(JOB, reports=(REPORT,)))) == 1
-
-
-def test_reports_of_one_process_are_added() -> None:
-    """One for each thread that trains."""
-    half = {
-        **REPORT,
-        "steps": 2,
-        "batches": 2,
-        "samples": 8,
-        "step_seconds": 0.5,
-        "phase_seconds": {"data": 0.25, "checkpoint": 0.05},
-    }
-    done = replace(JOB, own=(OWN,), reports=(half, half))
-
-    assert misreported(done) == []
-    assert mistimed(done) == {}
-
-
 @pytest.mark.parametrize(
     ("data", "checkpoint", "step", "number"),
     [
@@ -196,49 +159,3 @@ def test_mistimed(data: float, checkpoint: float, step: float, number: int) -> N
     assert mistimed(done).keys() == ({"one"} if number else set())
     assert sum(problem.count(", not ") for problem in mistimed(done).values()) == number
     assert mistimed(replace(done, own=({**OWN, "clock": False},))) == {}
-
-
-REPORTING = """
-import json, os, socket
-report = {"version": 1, "id": "0" * 32, "sequence": 1, "pid": os.getpid(), "job": "j", "rank": 0,
-          "steps": 1, "batches": 1, "step_seconds": 1, "phase_seconds": {}, **CHANGED}
-with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-    sender.sendto(json.dumps(report).encode(), os.environ["ROOFLINE_TRAINING_SOCKET"])
-open("file", "w").write(os.getcwd())
-print(input())
-"""
-
-
-def test_a_job_is_run(tmp_path: Path) -> None:
-    """What it prints, writes, reads and reports arrives; its folder is empty the next time."""
-    job = Job([sys.executable, "-c", REPORTING.replace("CHANGED", "{}")], stdin="in\n")
-    for _ in range(2):
-        done = start(job, PLAIN, tmp_path / "job")
-
-        assert (done.returncode, done.stdout, done.stderr) == (0, "in\n", "")
-        assert done.files == {"file": bytes(tmp_path / "job")}
-        assert [report["steps"] for report in done.reports] == [1]
-
-
-def test_a_report_that_the_daemon_refuses(tmp_path: Path) -> None:
-    """Its decoder says so."""
-    code = REPORTING.replace("CHANGED", '{"steps": -1}')
-    with pytest.raises(Exception, match="steps"):
-        start(Job([sys.executable, "-c", code], stdin="in\n"), PLAIN, tmp_path / "job")
-
-
-def test_a_case_alone() -> None:
-    """Its name is the script's last word, unless the script has no cases."""
-    job = Job(["python", Path("scripts/loops.py")])
-
-    assert job.alone("zipped").words == ["python", Path("scripts/loops.py"), "zipped"]
-    assert job.alone("loops") == job
-
-
-def test_variables_of_a_mode(tmp_path: Path) -> None:
-    """They come on top of the job's; nothing of ours is inherited."""
-    code = "import os; print(sorted(n for n in os.environ if 'ROOFLINE' in n), os.environ['A'])"
-    mode = Mode("mode", variables={"A": "mode"})
-    done = start(Job([sys.executable, "-c", code], {"A": "job"}), mode, tmp_path / "job")
-
-    assert done.stdout == "['ROOFLINE_TRAINING_SOCKET'] mode\n"

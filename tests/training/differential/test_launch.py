@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -216,7 +215,10 @@ def test_names_of_the_standard_library(place: str) -> None:
 
 CUSTOMIZED = {
     "prints": "print('own sitecustomize', __name__, __file__)\n",
-    "fails": "raise ValueError('own sitecustomize')\n",
+    "fails": "raise ValueError('two\\nlines')\n",
+    "is no code": "this is no Python\n",
+    "is interrupted": "raise KeyboardInterrupt\n",
+    "is gone": "import sys; del sys.modules['sitecustomize']\n",
     "exits": "import sys\nsys.exit(5)\n",
     "misses": "import no_such_module\n",
     "changes": "import sys\nsys.path.append('/own')\nsys.argv_of_ours = 1\n",
@@ -307,21 +309,18 @@ loader = DataLoader(torch.randn(40, 4), 4)
 print(watch(loader) is loader, watch(loader, job="tested", samples_per_batch=4) is loader)
 with phase("checkpoint"):
     step(job="tested")
-loaded = {name.partition(".")[2] for name in sys.modules if name.startswith("roofline_job.")}
-print(sorted(loaded & {"captures", "events", "accounts", "reporter", "streams", "torch_hooks"}))
 print(type(iter(loader)).__next__.__module__, torch.save.__module__)
 print(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks)
 """
 
 
 def test_watch_is_switched_off() -> None:
-    """It gives back the loader itself; nothing is hooked, nothing is loaded that is not needed."""
+    """It gives back the loader itself; nothing is hooked."""
     files = {"train.py": TRAIN + OFF}
     done = baseline("watch off", Job([PYTHON, "train.py"], {"ROOFLINE_JOB_INSTRUMENT": "0"}, files))
 
     assert (done.returncode, done.stderr, done.reports) == (0, "", ())
     assert done.stdout.splitlines()[1] == "True True"
-    assert done.stdout.splitlines()[2] == "[]"
     assert done.stdout.splitlines()[-1] == "OrderedDict()"
 
 
@@ -358,20 +357,3 @@ def test_no_socket() -> None:
     words = ["env", "ROOFLINE_TRAINING_SOCKET=/nonexistent/socket", PYTHON, "train.py"]
 
     assert the_same("flags", replace(SCRIPT, words=words), RUN, SCRIPT).reports == ()
-
-
-def test_read_only() -> None:
-    """Nothing is written beside our code but the bytecode that Python keeps of it."""
-    environ = {"PYTHONDONTWRITEBYTECODE": ""}
-    job = Job([BASE, "hello.py"], environ, {"hello.py": HELLO, "lib/own.py": ""})
-    before = _ours()
-    the_same("read only", job, RUN)
-
-    assert _ours() == before
-
-
-def _ours() -> list[str]:
-    import roofline_job
-
-    folder = Path(str(roofline_job.__file__)).parent / "inject"
-    return sorted({*os.listdir(folder)} - {"__pycache__"})

@@ -11,8 +11,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from tests.training.differential.harness import RUN, SCRIPTS, Job, require_module, start
 
 OF_THE_CLOCK = 0.02
@@ -87,19 +85,3 @@ def test_the_wait_is_what_it_is(tmp_path: Path) -> None:
     assert [
         problem for wait in again if wait.loader in doubtful for problem in wait.problems()
     ] == []
-
-
-@pytest.mark.parametrize(
-    ("wait", "number"),
-    [
-        (Wait("sleeping 0", 1.0, 1.0, 1.0, 1.2, 1.2), 0),
-        (Wait("sleeping 0", 1.0, 1.03, 1.0, 1.2, 1.2), 1),
-        (Wait("sleeping 0", 1.0, 1.0, 1.06, 1.2, 1.2), 1),
-        (Wait("fast", 0.02, 0.03, None, 1.2, 1.2), 1),
-        (Wait("fast", 0.01, 0.03, None, 1.2, 1.2), 0),
-        (Wait("burning 0", 1.0, 1.0, None, 0.8, 1.2), 1),
-    ],
-)
-def test_the_check_itself(wait: Wait, number: int) -> None:
-    """It finds what is beyond the tolerance, and only that."""
-    assert len(wait.problems()) == number

@@ -47,22 +47,6 @@ def the_loss() -> None:
     expect(own)
 
 
-def the_loss_under_autocast() -> None:
-    own = Own()
-
-    @whole
-    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            output = own.model(x)
-        return ((output.float() - y) ** 2).mean()
-
-    for x, y in own.each(loader()):
-        own.optimizer.zero_grad()
-        loss(x, y).backward()
-        own.step()
-    expect(own)
-
-
 def the_model() -> None:
     own = Own()
     model = compiled(own.model)
@@ -157,19 +141,6 @@ def refused() -> None:
     expect(own)
 
 
-def scripted() -> None:
-    @torch.jit.script
-    def product(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return x @ x
-
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-    print(product(torch.ones(2, 2)).dtype)
-    own.expect(clock=False)
-
-
 def exported() -> None:
     own = Own()
     for batch in own.each(loader()):
@@ -180,13 +151,11 @@ def exported() -> None:
 
 cases(
     the_loss,
-    the_loss_under_autocast,
     the_model,
     the_optimizers_step,
     the_whole_step,
     the_loop,
     the_next,
     refused,
-    scripted,
     exported,
 )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 import sys
@@ -46,35 +45,12 @@ def exits_hard_in_the_loop() -> None:
             os._exit(9)
 
 
-def exits_with_a_text() -> None:
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-        own.expect(clock=False)
-        sys.exit("that is enough")
-
-
 def raises_in_the_body() -> None:
     own = Own()
     for batch in own.each(loader()):
         own.learn(batch)
         own.expect(clock=False)
         raise ValueError("the body")
-
-
-def raises_below_a_kept_frame() -> None:
-    """The exception is kept, with its frames and the loop in it."""
-    own = Own()
-    try:
-        for batch in own.each(loader()):
-            own.learn(batch)
-            raise ValueError("the body")
-    except ValueError as error:
-        kept = error
-    for batch in own.each(loader()):
-        own.learn(batch)
-    print(len(traceback.extract_tb(kept.__traceback__)))
-    own.expect(clock=False)
 
 
 def raises_during_another() -> None:
@@ -87,29 +63,6 @@ def raises_during_another() -> None:
         unknown()
         raise RuntimeError("no data") from error
     own.expect()
-
-
-def caught_and_logged() -> None:
-    """By logging, also the end of the data that a bare ``next()`` raises."""
-    logging.basicConfig(format="%(levelname)s %(message)s")
-    own = Own()
-    batches = own.iterate(loader(8))
-    while own.batches < 3:
-        try:
-            own.learn(own.ask(next, batches))
-        except StopIteration:
-            logging.exception("the end")
-            break
-    own.expect(clock=False)
-
-
-def fails_under_autocast() -> None:
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-        own.expect(clock=False)
-        with torch.autocast("cpu"):
-            torch.zeros(2, 3) @ torch.zeros(2, 3)
 
 
 def interrupted_in_the_body() -> None:
@@ -210,18 +163,6 @@ def timed_out_while_saving() -> None:
     own.expect()
 
 
-def ticking() -> None:
-    """A handler that only counts, many times a second, wherever the job is."""
-    own, ticks = Own(0.005), []
-    signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-    for batch in own.each(loader(40, 0.003)):
-        own.learn(batch)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    print(len(ticks) > 20)
-    own.expect()
-
-
 def ticking_and_training() -> None:
     """A handler that takes batches itself: a loop within ``next()`` of another."""
     own = Own()
@@ -240,22 +181,6 @@ def ticking_and_training() -> None:
     for batch in watched(DataLoader(Signalling(40), 4)):
         own.learn(batch)
     own.expect(counted=False, clock=False)
-
-
-def said_at_exit() -> None:
-    """What is registered before and after the training runs in its order, and trains itself."""
-    own = Own()
-
-    def trained() -> None:
-        for batch in loader(8):
-            own.learn(batch)
-        print("at exit", own.result(), flush=True)
-
-    atexit.register(trained)
-    for batch in own.each(loader()):
-        own.learn(batch)
-    atexit.register(print, "first", flush=True)
-    own.expect(steps=12, counted=False, clock=False)  # with those to come
 
 
 def fails_at_exit() -> None:
@@ -303,18 +228,6 @@ def stdout_is_gone() -> None:
     os.close(2)
 
 
-def in_another_folder() -> None:
-    """Relative paths and what is imported later do not depend on where we look."""
-    own = Own()
-    os.mkdir("elsewhere")
-    os.chdir("elsewhere")
-    for batch in own.each(loader()):
-        own.learn(batch)
-    own.save("here.pt")
-    print(sorted(os.listdir()))
-    own.expect(clock=False)
-
-
 def with_an_empty_environment() -> None:
     """Where to report to is no longer known then."""
     own = Own()
@@ -341,26 +254,19 @@ def descriptors_all_closed() -> None:
 cases(
     exits_in_the_loop,
     exits_hard_in_the_loop,
-    exits_with_a_text,
     raises_in_the_body,
-    raises_below_a_kept_frame,
     raises_during_another,
-    caught_and_logged,
-    fails_under_autocast,
     interrupted_in_the_body,
     interrupted_in_next,
     terminated,
     terminated_with_a_handler,
     timed_out_in_next,
     timed_out_while_saving,
-    ticking,
     ticking_and_training,
-    said_at_exit,
     fails_at_exit,
     with_hooks_for_exceptions,
     with_open_loops,
     stdout_is_gone,
-    in_another_folder,
     with_an_empty_environment,
     descriptors_all_closed,
 )

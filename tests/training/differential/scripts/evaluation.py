@@ -31,30 +31,6 @@ def after_each_epoch() -> None:
     own.expect(clock=False, phases=["data", "eval"])
 
 
-def by_decorator() -> None:
-    own, one = Own(BODY), loader()
-
-    @torch.no_grad()
-    def evaluated() -> None:
-        evaluate(own, one)
-
-    for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
-        evaluated()
-    own.expect(clock=False, phases=["data", "eval"])
-
-
-def in_inference_mode() -> None:
-    own, one = Own(BODY), loader()
-    for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
-        with torch.inference_mode():
-            evaluate(own, one)
-    own.expect(clock=False, phases=["data", "eval"])
-
-
 def with_gradients_switched_off() -> None:
     own, one = Own(BODY), loader()
     for _ in range(2):
@@ -112,21 +88,6 @@ def frozen_parts() -> None:
     own.expect(phases=["data"])
 
 
-def asked_under_no_grad() -> None:
-    """No evaluation either: only the loader runs without gradients."""
-    own = Own(BODY)
-    batches = iter(loader())
-    while True:
-        own.asks()
-        with torch.no_grad():
-            batch = next(batches, None)
-        own.got(batch)
-        if batch is None:
-            break
-        own.learn(batch)
-    own.expect(clock=False)
-
-
 def nothing_but() -> None:
     """A job that only evaluates may say nothing, or what it likes."""
     own = Own()
@@ -137,13 +98,10 @@ def nothing_but() -> None:
 
 cases(
     after_each_epoch,
-    by_decorator,
-    in_inference_mode,
     with_gradients_switched_off,
     in_the_body,
     under_no_grad_in_its_body,
     before_training,
     frozen_parts,
-    asked_under_no_grad,
     nothing_but,
 )

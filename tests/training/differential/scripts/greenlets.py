@@ -8,7 +8,6 @@ from typing import Any
 import gevent
 import gevent.pool
 import gevent.queue
-import greenlet
 from torch.utils.data import DataLoader
 
 from tests.training.differential.own import Own, Pairs, cases, watched
@@ -43,35 +42,6 @@ def called_by_greenlets() -> None:
     for _ in range(10):
         own.learn(gevent.spawn(next, batches).get())
     own.expect(clock=False, counted=False)
-
-
-def method_called_by_greenlets() -> None:
-    own, batches = Own(), iter(loader())
-    for _ in range(10):
-        own.learn(gevent.spawn(batches.__next__).get())
-    own.expect(clock=False, counted=False)
-
-
-def bare_greenlets() -> None:
-    own, batches = Own(), iter(loader())
-    for _ in range(10):
-        own.learn(greenlet.greenlet(next).switch(batches))
-    own.expect(clock=False, counted=False)
-
-
-def in_several() -> None:
-    """Each has its own loop, and they take turns in the middle of ``next()``."""
-    owns = [Own() for _ in range(3)]
-
-    def train(own: Own) -> None:
-        for batch in loader():
-            own.learn(batch)
-
-    gevent.pool.Pool(3).map(train, owns)
-    print(*(one.result() for one in owns), sep="\n")
-    last = Own()
-    last.steps = None  # which loop a step belongs to is not known
-    last.expect(clock=False, counted=False)
 
 
 def read_ahead() -> None:
@@ -121,9 +91,6 @@ if __name__ == "__main__":
     cases(
         in_one,
         called_by_greenlets,
-        method_called_by_greenlets,
-        bare_greenlets,
-        in_several,
         read_ahead,
         killed_in_next,
         timed_out,

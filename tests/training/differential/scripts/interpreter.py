@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import cProfile
-import faulthandler
 import gc
 import inspect
-import logging
 import sys
 import threading
-import traceback
-import tracemalloc
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -125,21 +120,6 @@ def deep_in_recursion() -> None:
     own.expect(clock=False, counted=False)
 
 
-def recursion_without_end() -> None:
-    own = Own()
-
-    def endless(depth: int) -> None:
-        endless(depth + 1)
-
-    for batch in own.each(loader()):
-        try:
-            endless(0)
-        except RecursionError as error:
-            print(error)
-        own.learn(batch)
-    own.expect(clock=False)
-
-
 def at_the_limit() -> None:
     """Wherever the limit is met, in ours too, the loop can go on: it raises, and loses no batch."""
     own, batches = Own(), iter(DataLoader(Pairs(64), 1))
@@ -156,23 +136,6 @@ def at_the_limit() -> None:
     for batch in DataLoader(Pairs(40), 4):
         own.learn(batch)
     own.expect(clock=False, counted=False)
-
-
-def traced() -> None:
-    own, calls = Own(), set()
-
-    def tracer(frame: Any, event: str, argument: Any) -> Any:
-        calls.add(event)
-        return tracer
-
-    sys.settrace(tracer)
-    threading.settrace(tracer)
-    for batch in own.each(loader(12)):
-        own.learn(batch)
-    sys.settrace(None)
-    threading.settrace(None)
-    print(sorted(calls))
-    own.expect(clock=False)
 
 
 def traced_by_one_that_raises() -> None:
@@ -195,16 +158,6 @@ def traced_by_one_that_raises() -> None:
     own.expect(clock=False, counted=False)
 
 
-def profiled() -> None:
-    own = Own()
-    profile = cProfile.Profile()
-    with profile:
-        for batch in own.each(loader()):
-            own.learn(batch)
-    print(bool(profile.getstats()))
-    own.expect(clock=False)
-
-
 def profiled_by_torch() -> None:
     own = Own()
     with torch.autograd.profiler.profile(use_kineto=False) as profile:
@@ -213,15 +166,6 @@ def profiled_by_torch() -> None:
     names = {one.key: one.count for one in profile.key_averages()}
     print(sorted((name, count) for name, count in names.items() if "DataLoader" in name))
     print(sorted((name, count) for name, count in names.items() if "Optimizer" in name))
-    own.expect(clock=False)
-
-
-def traced_memory() -> None:
-    own = Own()
-    tracemalloc.start()
-    for batch in own.each(loader()):
-        own.learn(batch)
-    tracemalloc.stop()
     own.expect(clock=False)
 
 
@@ -248,17 +192,6 @@ def warnings_are_errors() -> None:
     except UserWarning:
         own.expect(clock=False)
         raise
-
-
-def logged() -> None:
-    """Records of logging name the job's lines; nothing of ours is logged, at any level."""
-    logging.basicConfig(level=logging.DEBUG, format="%(levelname)s %(name)s %(lineno)d %(message)s")
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-        logging.info("step %d", own.steps, stack_info=own.steps == 3)
-    logging.getLogger().setLevel(logging.WARNING)
-    own.expect(clock=False)
 
 
 def in_a_coroutine() -> None:
@@ -303,38 +236,6 @@ def asked_by_asyncio() -> None:
     own.expect(counted=False, clock=False, degraded=["helper_thread"], phases=[])
 
 
-def in_an_async_generator() -> None:
-    own = Own(0.02)
-
-    async def generated() -> Any:
-        for batch in own.each(loader(seconds=0.006)):
-            yield batch
-
-    async def train() -> None:
-        async for batch in generated():
-            own.learn(batch)
-
-    asyncio.run(train())
-    own.expect()
-
-
-def stacks_are_dumped() -> None:
-    """As after a hang; a frame of ours may be seen in it."""
-    own = Own()
-
-    class Dumping(Pairs):
-        def __getitem__(self, index: int) -> Any:
-            if index == 13:
-                traceback.print_stack()
-            return super().__getitem__(index)
-
-    faulthandler.enable()
-    for batch in own.each(watched(DataLoader(Dumping(40), 4))):
-        own.learn(batch)
-    faulthandler.disable()
-    own.expect(clock=False)
-
-
 def random_numbers_are_its_own() -> None:
     """The client draws none from the job's generators, nor seeds any."""
     import random
@@ -365,20 +266,13 @@ cases(
     exceptions_hold_no_more,
     dropped_midway,
     deep_in_recursion,
-    recursion_without_end,
     at_the_limit,
-    traced,
     traced_by_one_that_raises,
-    profiled,
     profiled_by_torch,
-    traced_memory,
     warnings_are_errors,
-    logged,
     in_a_coroutine,
     in_two_coroutines,
     asked_by_asyncio,
-    in_an_async_generator,
-    stacks_are_dumped,
     random_numbers_are_its_own,
     modules_are_its_own,
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from tests.training.differential.own import WATCH, Own, Pairs, Stream, cases, watched
+from tests.training.differential.own import Own, Pairs, cases, watched
 
 SECONDS, BODY = 0.006, 0.024
 
@@ -42,42 +41,6 @@ def kept() -> None:
     train(lambda: batches().__next__)
 
 
-def kept_of_workers() -> None:
-    train(lambda: batches(num_workers=1).__next__)
-
-
-def kept_of_a_stream() -> None:
-    train(lambda: iter(watched(DataLoader(Stream(40, SECONDS), 4))).__next__)
-
-
-def kept_in_a_generator() -> None:
-    def generated() -> Iterator[Any]:
-        following = iter(DataLoader(Pairs(40, SECONDS), 4)).__next__
-        while True:
-            try:
-                yield following()
-            except StopIteration:
-                return
-
-    train(lambda: functools.partial(next, iter(watched(generated()))), samples=not WATCH)
-
-
-def of_the_type() -> None:
-    def make() -> Callable[[], Any]:
-        found = batches()
-        return functools.partial(type(found).__next__, found)
-
-    train(make)
-
-
-def of_the_type_each_time() -> None:
-    def make() -> Callable[[], Any]:
-        found = batches()
-        return lambda: type(found).__next__(found)
-
-    train(make)
-
-
 def of_the_base_class() -> None:
     def make() -> Callable[[], Any]:
         found = iter(DataLoader(Pairs(40, SECONDS), 4))
@@ -86,45 +49,12 @@ def of_the_base_class() -> None:
     train(make)
 
 
-def by_methodcaller() -> None:
-    train(lambda: functools.partial(operator.methodcaller("__next__"), batches()))
-
-
-def by_attrgetter() -> None:
-    def make() -> Callable[[], Any]:
-        found = batches()
-        return lambda: operator.attrgetter("__next__")(found)()
-
-    train(make)
-
-
-def by_getattr() -> None:
-    def make() -> Callable[[], Any]:
-        found = batches()
-        return lambda: getattr(found, "__next__")()  # noqa: B009 # as a library would
-
-    train(make)
-
-
-def by_partial() -> None:
-    train(lambda: functools.partial(next, batches()))
-
-
 def by_map() -> None:
     own = Own(BODY)
     own.asks()
     for batch in own.each(map(next, itertools.repeat(batches()))):
         own.learn(batch)
     own.expect()
-
-
-def by_starmap() -> None:
-    own = Own(BODY)
-    own.asks()
-    calls = itertools.starmap(batches().__next__, itertools.repeat((), 10))
-    for batch in own.each(calls):
-        own.learn(batch)
-    own.expect(share=False)
 
 
 def by_super() -> None:
@@ -228,18 +158,8 @@ def described() -> None:
 
 cases(
     kept,
-    kept_of_workers,
-    kept_of_a_stream,
-    kept_in_a_generator,
-    of_the_type,
-    of_the_type_each_time,
     of_the_base_class,
-    by_methodcaller,
-    by_attrgetter,
-    by_getattr,
-    by_partial,
     by_map,
-    by_starmap,
     by_super,
     wrapped_by_the_job,
     put_back_by_the_job,

@@ -19,26 +19,6 @@ def loader(samples: int = 48, **options: Any) -> Any:
     return watched(DataLoader(Pairs(samples, SECONDS), 4, **options))
 
 
-def for_loop() -> None:
-    own = Own(BODY)
-    own.asks()
-    for batch in loader():
-        own.got(batch)
-        own.learn(batch)
-        own.asks()
-    own.over()
-    own.expect()
-
-
-def for_else() -> None:
-    own = Own(BODY)
-    for batch in own.each(loader()):
-        own.learn(batch)
-    else:
-        print("else")
-    own.expect()
-
-
 def while_next() -> None:
     own = Own(BODY)
     batches = own.iterate(loader())
@@ -49,35 +29,6 @@ def while_next() -> None:
             print("end", end.args, end.value)
             break
         own.learn(batch)
-    own.expect()
-
-
-def next_default() -> None:
-    own = Own(BODY)
-    batches = own.iterate(loader())
-    while (batch := own.ask(next, batches, None)) is not None:
-        own.learn(batch)
-    print(next(batches, "still at its end"))
-    own.expect()
-
-
-def sentinel() -> None:
-    own = Own(BODY)
-    batches = own.iterate(loader())
-    for batch in own.each(iter(lambda: next(batches, None), None)):
-        own.learn(batch)
-    own.expect()
-
-
-def enumerated() -> None:
-    own = Own(BODY)
-    own.asks()
-    for index, batch in enumerate(loader(), 3):  # noqa: B007 # printed at the end
-        own.got(batch)
-        own.learn(batch)
-        own.asks()
-    own.over()
-    print(index)
     own.expect()
 
 
@@ -120,52 +71,6 @@ def chained() -> None:
     own.expect()
 
 
-def by_generator() -> None:
-    def doubled(batches: Any) -> Iterator[Any]:
-        for x, y in batches:
-            yield 2 * x, 2 * y
-
-    own = Own(BODY)
-    for batch in own.each(doubled(loader())):
-        own.learn(batch)
-    own.expect()
-
-
-def delegated() -> None:
-    def epochs(number: int) -> Iterator[Any]:
-        for _ in range(number):
-            yield from loader(24)
-
-    own = Own(BODY)
-    for batch in own.each(epochs(2)):
-        own.learn(batch)
-    own.expect()
-
-
-def comprehended() -> None:
-    own = Own(BODY)
-    losses = [own.learned(batch) for batch in own.each(loader())]
-    print(len(losses))
-    own.expect()
-
-
-def mapped() -> None:
-    own = Own(BODY)
-    print(len(list(map(own.learned, own.each(loader())))))
-    own.expect()
-
-
-def reduced() -> None:
-    own = Own(BODY)
-    own.asks()
-    for batch in map(lambda pair: (pair[0] * 1, pair[1]), loader()):  # noqa: C417 # as jobs do
-        own.got(batch)
-        own.learn(batch)
-        own.asks()
-    own.over()
-    own.expect()
-
-
 def nested() -> None:
     """A loop in the body of another: both train."""
     own = Own()
@@ -188,15 +93,6 @@ def broken_off() -> None:
             own.asks()
         print(epoch, own.batches)
     own.expect(counted=False, share=False)
-
-
-def continued() -> None:
-    own = Own(BODY)
-    for index, batch in enumerate(own.each(loader())):
-        if index % 2:
-            continue
-        own.learn(batch)
-    own.expect()
 
 
 def persistent_twice() -> None:
@@ -324,24 +220,13 @@ def collated() -> None:
 
 
 cases(
-    for_loop,
-    for_else,
     while_next,
-    next_default,
-    sentinel,
-    enumerated,
     zipped,
     zipped_unlike,
     sliced,
     chained,
-    by_generator,
-    delegated,
-    comprehended,
-    mapped,
-    reduced,
     nested,
     broken_off,
-    continued,
     persistent_twice,
     interleaved,
     unsized,

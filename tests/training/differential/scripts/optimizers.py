@@ -49,16 +49,6 @@ def adversaries() -> None:
     own.expect()
 
 
-def rare_adversary() -> None:
-    """One of the two steps less often."""
-    own, critic = Own(BODY), Own()
-    for index, batch in enumerate(own.each(loader())):
-        if index % 4 == 3:
-            critic.learn(batch)
-        own.learn(batch)
-    own.expect()
-
-
 def each_parameter_its_own() -> None:
     own = Own()
     every = [torch.optim.SGD([one], lr=0.05) for one in own.model.parameters()]
@@ -69,17 +59,6 @@ def each_parameter_its_own() -> None:
             one.zero_grad()
         own.steps += 1
     own.expect(clock=False)
-
-
-def several_kinds() -> None:
-    for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop):
-        own = Own()
-        own.optimizer = kind(own.model.parameters(), lr=0.01)
-        for batch in DataLoader(Pairs(), 4):
-            own.learn(batch)
-        print(own.result())
-    own.steps = 4 * own.steps
-    own.expect(counted=False, clock=False)
 
 
 def with_closure() -> None:
@@ -96,24 +75,6 @@ def with_closure() -> None:
     for batch in own.each(loader()):
         print(float(own.optimizer.step(functools.partial(closure, batch))).hex())
         own.steps += 1
-    own.expect(clock=False)
-
-
-def of_the_jobs_own() -> None:
-    class Signs(torch.optim.Optimizer):
-        def __init__(self, parameters: Any) -> None:
-            super().__init__(parameters, {})
-
-        @torch.no_grad()
-        def step(self, closure: Any = None) -> None:
-            for group in self.param_groups:
-                for one in group["params"]:
-                    one.add_(one.grad.sign(), alpha=-0.01)
-
-    own = Own()
-    own.optimizer = Signs(own.model.parameters())
-    for batch in own.each(loader()):
-        own.learn(batch)
     own.expect(clock=False)
 
 
@@ -141,17 +102,6 @@ def scaled() -> None:
         scaler.update()
     own.steps = 11
     print(scaler.get_scale())
-    own.expect(clock=False)
-
-
-def averaged() -> None:
-    """Weights are averaged by a second model, which steps nothing."""
-    own = Own()
-    average = torch.optim.swa_utils.AveragedModel(own.model)
-    for batch in own.each(loader()):
-        own.learn(batch)
-        average.update_parameters(own.model)
-    print(float(sum(one.sum() for one in average.parameters())).hex())
     own.expect(clock=False)
 
 
@@ -215,31 +165,17 @@ def decorated_by_autocast() -> None:
     own.expect(clock=False, precision="bf16")
 
 
-def without_autocast() -> None:
-    """Switched off, it says nothing."""
-    own = Own()
-    for batch in own.each(loader()):
-        with torch.autocast("cpu", enabled=False):
-            own.learn(batch)
-    own.expect(clock=False, precision=None)
-
-
 cases(
     accumulated,
     accumulated_with_a_rest,
     adversaries,
-    rare_adversary,
     each_parameter_its_own,
-    several_kinds,
     with_closure,
-    of_the_jobs_own,
     with_scheduler_and_hooks,
     scaled,
-    averaged,
     without_any,
     full_batch,
     in_bfloat16,
     under_autocast,
     decorated_by_autocast,
-    without_autocast,
 )

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import io
 import os
 import pickle
 import time
@@ -90,24 +89,6 @@ def distributed_checkpoint() -> None:
     own.expect(phases=["data", "checkpoint"])
 
 
-def into_memory() -> None:
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-    buffer = io.BytesIO()
-    torch.save({"model": own.model, "optimizer": own.optimizer.state_dict()}, buffer)
-    print(len(buffer.getvalue()))
-    own.expect(clock=False)
-
-
-def nowhere() -> None:
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-        own.expect(clock=False)
-        torch.save(own.model.state_dict(), "no/such/folder/model.pt")
-
-
 def what_cannot_be() -> None:
     own = Own()
     for batch in own.each(loader()):
@@ -160,30 +141,14 @@ def of_optimizers() -> None:
     own.expect(clock=False)
 
 
-def handed_to_processes() -> None:
-    """Spawned children get functions by name: torch.save among them."""
-    own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
-    context: Any = torch.multiprocessing.get_context("fork")
-    child = context.Process(target=torch.save, args=(own.model.state_dict(), "child.pt"))
-    child.start()
-    child.join()
-    print(child.exitcode)
-    own.expect(clock=False)
-
-
 cases(
     in_the_loop,
     after_the_loop,
     before_any_loop,
     by_safetensors,
     distributed_checkpoint,
-    into_memory,
-    nowhere,
     what_cannot_be,
     save_is_a_function,
     of_loaders,
     of_optimizers,
-    handed_to_processes,
 )

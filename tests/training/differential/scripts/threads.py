@@ -28,38 +28,16 @@ def helped(own: Own) -> None:
     own.expect(counted=False, clock=False, degraded=["helper_thread"], phases=[])
 
 
-def submitted(submit: Callable[[Any], Callable[[Any], Any]]) -> None:
+def submitted_next() -> None:
     """Ask for one batch ahead in a thread of a pool."""
     own, batches = Own(BODY), iter(loader())
     with ThreadPoolExecutor(1) as pool:
-        ahead = pool.submit(submit(batches), batches)
+        ahead = pool.submit(next, batches)
         for _ in range(10):
             batch = ahead.result()
-            ahead = pool.submit(submit(batches), batches)
+            ahead = pool.submit(next, batches)
             own.learn(batch)
         print(type(ahead.exception()))
-    helped(own)
-
-
-def submitted_next() -> None:
-    submitted(lambda batches: next)
-
-
-def submitted_method() -> None:
-    """The method is looked up here and called there."""
-
-    def looked_up(batches: Any) -> Callable[[Any], Any]:
-        following = batches.__next__
-        return lambda _: following()
-
-    submitted(looked_up)
-
-
-def mapped_by_a_pool() -> None:
-    own, batches = Own(BODY), iter(loader())
-    with ThreadPoolExecutor(1) as pool:
-        for batch in pool.map(next, [batches] * 10):
-            own.learn(batch)
     helped(own)
 
 
@@ -95,13 +73,6 @@ def in_the_background() -> None:
     helped(own)
 
 
-def in_the_background_of_two_epochs() -> None:
-    own = Own(BODY)
-    for _ in range(2):
-        background(own)
-    helped(own)
-
-
 def wholly(*arguments: Any) -> None:
     """Everything happens in one thread that is not the main one."""
 
@@ -115,20 +86,6 @@ def wholly(*arguments: Any) -> None:
     thread = threading.Thread(target=train, args=arguments)
     thread.start()
     thread.join()
-
-
-def by_a_pool() -> None:
-    """Each epoch in whichever thread is free: one after the other."""
-    own = Own(BODY)
-
-    def epoch() -> None:
-        for batch in own.each(loader()):
-            own.learn(batch)
-
-    for _ in range(2):
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(epoch).result()
-    own.expect()
 
 
 def two_at_once() -> None:
@@ -162,15 +119,6 @@ def steps_in_a_pool() -> None:
         stepping(lambda step: pool.submit(step).result())
 
 
-def steps_in_new_threads() -> None:
-    def elsewhere(step: Callable[[], None]) -> None:
-        thread = threading.Thread(target=step)
-        thread.start()
-        thread.join()
-
-    stepping(elsewhere)
-
-
 def in_backward(own: Own, call: Callable[[Callable[[], None]], None]) -> None:
     """One optimizer for each parameter, stepping as soon as its gradient is there."""
     optimizers = {one: torch.optim.SGD([one], lr=0.05) for one in own.model.parameters()}
@@ -195,11 +143,6 @@ def steps_in_backward() -> None:
     in_backward(Own(), lambda step: step())
 
 
-def steps_in_backward_elsewhere() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        in_backward(Own(), lambda step: pool.submit(step).result())
-
-
 def backward_in_a_thread() -> None:
     """The loop is here; forward, backward and step are elsewhere."""
     own = Own(BODY)
@@ -221,18 +164,12 @@ def saved_in_a_thread() -> None:
 
 cases(
     submitted_next,
-    submitted_method,
-    mapped_by_a_pool,
     started_bare,
     in_the_background,
-    in_the_background_of_two_epochs,
     wholly,
-    by_a_pool,
     two_at_once,
     steps_in_a_pool,
-    steps_in_new_threads,
     steps_in_backward,
-    steps_in_backward_elsewhere,
     backward_in_a_thread,
     saved_in_a_thread,
 )

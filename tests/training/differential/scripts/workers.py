@@ -24,10 +24,6 @@ def trained(epochs: int, data: Any = None, **options: Any) -> None:
     own.expect(loader=settings)
 
 
-def one() -> None:
-    trained(2, num_workers=1)
-
-
 def two() -> None:
     trained(2, num_workers=2)
 
@@ -38,10 +34,6 @@ def persistent() -> None:
 
 def of_a_stream() -> None:
     trained(2, Stream(48, 0.006), num_workers=2)
-
-
-def far_ahead() -> None:
-    trained(2, num_workers=1, prefetch_factor=6)
 
 
 def out_of_order() -> None:
@@ -74,20 +66,6 @@ def slow_start() -> None:
     trained(2, num_workers=1, worker_init_fn=slow_to_start)
 
 
-def slow_sampler() -> None:
-    """A sampler that takes its time does so in this process, where the iterator is made."""
-
-    class Sampler:
-        def __iter__(self) -> Any:
-            time.sleep(0.2)
-            return iter(range(48))
-
-        def __len__(self) -> int:
-            return 48
-
-    trained(2, num_workers=1, sampler=Sampler())
-
-
 def reset_midway() -> None:
     """An epoch of persistent workers that is given up, and another one."""
     own = Own(BODY)
@@ -103,28 +81,13 @@ def reset_midway() -> None:
     own.expect(share=False)
 
 
-def thrown_away() -> None:
-    own = Own(BODY)
-    batches = own.iterate(watched(DataLoader(Pairs(48, 0.006), 4, num_workers=2)))
-    for _ in range(4):
-        own.learn(own.ask(next, batches))
-    workers = list(batches._workers)
-    del batches
-    print([worker.is_alive() for worker in workers])
-    own.expect(share=False)
-
-
 if __name__ == "__main__":
     cases(
-        one,
         two,
         persistent,
         of_a_stream,
-        far_ahead,
         out_of_order,
         of_words,
         slow_start,
-        slow_sampler,
         reset_midway,
-        thrown_away,
     )

@@ -34,8 +34,6 @@ class Captures:
     job may run in between.
     """
 
-    __slots__ = ("begun", "lock", "streams")
-
     def __init__(self) -> None:
         self.reset()
 

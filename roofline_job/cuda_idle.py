@@ -204,17 +204,11 @@ class IdleMeter:
 
     def remember_stream(self) -> None:
         """Remember the current stream: an optimizer has just stepped on it."""
-        cuda = self._cuda
-        if not self.ready or get_ident() != self._thread:
-            return
-        try:
-            if cuda.is_initialized() and not compiling():
-                stream = cuda.current_stream()
-                if not CAPTURES.streams or stream not in CAPTURES.streams:
-                    self._seen = stream
-                    self._seen_at = CAPTURES.begun
-        except Exception as error:
-            self._fail(error)
+        if get_ident() == self._thread:
+            self._calling(self._remember)
+
+    def _remember(self, cuda: Any) -> None:
+        self._seen, self._seen_at = cuda.current_stream(), CAPTURES.begun
 
     def _calling(self, function: Callable[[Any], Value]) -> Value | None:
         """Call a function that uses CUDA; None if CUDA must not be used now, or it failed."""

@@ -74,8 +74,6 @@ def _is_child() -> bool:
 class Part:
     """A part of the client, which is on until it fails; never where the job switches us off."""
 
-    __slots__ = ("on", "reason")
-
     def __init__(self, reason: str) -> None:
         self.reason = reason
         self.on = ENABLED

@@ -108,7 +108,7 @@ def device(
         return NO_DEVICE
     listed = _listed(visible)
     # Which of several is used, only the framework knows.
-    return _at(listed, 0) if len(listed) == 1 and _has_driver(maps) else None
+    return listed[0] if len(listed) == 1 and _has_driver(maps) else None
 
 
 def _torch_device(torch: Any, visible: str | None, batches: int) -> str | None:
@@ -119,36 +119,27 @@ def _torch_device(torch: Any, visible: str | None, batches: int) -> str | None:
         return NO_DEVICE if batches >= BATCHES_BEFORE_NO_DEVICE else None
     index = int(module.current_device())
     listed = _listed(visible)
-    if index < len(listed) and listed[index].startswith("MIG-"):
-        return listed[index]
+    known = listed[index] if index < len(listed) else None
+    if known is not None and known.startswith("MIG-"):
+        return known
     # Older versions of torch do not have the UUID.
     uuid = getattr(module.get_device_properties(index), "uuid", None)
-    return f"GPU-{uuid}" if uuid is not None else _at(listed, index)
+    return f"GPU-{uuid}" if uuid is not None else known
 
 
-def _at(listed: list[str], index: int) -> str | None:
-    known = listed[index] if index < len(listed) else ""
-    return known or None
-
-
-def _listed(visible: str | None) -> list[str]:
-    """Return the devices of CUDA_VISIBLE_DEVICES; "" for an entry that is not a whole UUID."""
+def _listed(visible: str | None) -> list[str | None]:
+    """Return the devices of CUDA_VISIBLE_DEVICES; None for an entry that is not a whole UUID."""
     entries = [entry.strip() for entry in (visible or "").split(",")]
-    return [entry if _is_whole(entry) else "" for entry in entries if entry]
+    return [entry if _is_whole(entry) else None for entry in entries if entry]
 
 
 def _is_whole(entry: str) -> bool:
     """Return whether this is GPU-uuid, MIG-uuid or MIG-GPU-uuid/instance/instance, not a prefix."""
     kind, _, rest = entry.upper().partition("-")
-    if kind not in ("GPU", "MIG"):
-        return False
-    if kind == "MIG" and rest.startswith("GPU-"):
-        rest, *instances = rest.removeprefix("GPU-").split("/")
-        if len(instances) != 2 or not all(each.isascii() and each.isdigit() for each in instances):
-            return False
-    groups = rest.split("-")
-    is_hexadecimal = not "".join(groups).strip("0123456789ABCDEF")
-    return is_hexadecimal and [*map(len, groups)] == _DIGITS_OF_UUID
+    uuid, *instances = rest.removeprefix("GPU-").split("/")
+    is_old_mig = kind == "MIG" and rest.startswith("GPU-")
+    is_known = kind in ("GPU", "MIG") and len(instances) == 2 * is_old_mig
+    return is_known and [*map(len, uuid.split("-"))] == _DIGITS_OF_UUID
 
 
 def _has_driver(maps: str) -> bool:

@@ -71,8 +71,11 @@ class Options:
     helps: bool = False
 
 
-def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Become the command that follows ``run``; return an exit code where that does not happen."""
+def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
+    """Become the command that follows ``run``; return an exit code where that does not happen.
+
+    `environ` is by default the one that this process was given.
+    """
     try:
         options = parse(words)
         if options.helps:
@@ -80,7 +83,8 @@ def main(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
         variables = added(options.job)
         if options.prints:
             return _print(exports(variables))
-        environ = job_environment(without_coercion(environ), variables)
+        given = first_environment() if environ is None else environ
+        environ = job_environment(given, variables)
         environ = with_summary(environ, quiet=options.quiet)
         code, reason = execute(options.command, environ)
     except UsageError as error:
@@ -181,16 +185,6 @@ def exports(variables: Mapping[str, str]) -> str:
         f"export {name}={quote(value)}{inherited.get(name, '')}\n"
         for name, value in variables.items()
     )
-
-
-def without_coercion(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the LC_CTYPE that Python set for itself.
-
-    A job that is not written in Python would notice.
-    """
-    restored = {name: value for name, value in environ.items() if name != "LC_CTYPE"}
-    given = first_environment().get("LC_CTYPE")
-    return restored if given is None else {**restored, "LC_CTYPE": given}
 
 
 # The command

@@ -92,30 +92,6 @@ class Wait:
 class Loop:
     """One iteration over a watched iterable or a data loader."""
 
-    __slots__ = (
-        "_account",
-        "_body_claimed_ns",
-        "_body_from_ns",
-        "_body_ns",
-        "_gradient",
-        "_iterator",
-        "_left",
-        "_part",
-        "_pending_batches",
-        "_pending_samples",
-        "_spare",
-        "_tally",
-        "evaluates",
-        "is_loader",
-        "is_pending",
-        "key",
-        "measured",
-        "peek",
-        "pending_flops",
-        "samples",
-        "stated",
-    )
-
     def __init__(
         self,
         iterable: object,

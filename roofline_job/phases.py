@@ -6,7 +6,7 @@ from __future__ import annotations
 from .counts import FLOPS, SAMPLES, STEPS, amount
 from .degraded import MARKS, STATED
 from .process import PROCESS
-from .thread_accounts import Span, ThreadAccount, end_span
+from .thread_accounts import Begun, begin_span, end_span
 from .wrapping import compiling
 
 
@@ -22,27 +22,18 @@ class phase:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._under_way: list[tuple[ThreadAccount, Span] | None] = []
+        self._under_way: list[Begun] = []
 
     def __enter__(self) -> None:
         """Begin the phase."""
         if MARKS.on and not compiling():
-            self._under_way.append(_begin(self._name))
+            self._under_way.append(begin_span(PROCESS.account, self._name, MARKS))
 
     def __exit__(self, *_: object) -> None:
         """End the phase; what was raised in it goes on."""
         if not self._under_way or compiling():
             return
         end_span(self._under_way.pop(), MARKS)
-
-
-def _begin(name: str) -> tuple[ThreadAccount, Span] | None:
-    try:
-        account = PROCESS.account()
-        return None if account is None else (account, account.begin(name))
-    except Exception as error:
-        MARKS.fail(error)
-        return None
 
 
 def step(

@@ -111,16 +111,13 @@ class Process:
         """Send the last reports, at exit."""
         for account in self.accounts:
             account.report(NEVER, ending=True)
-        if summary.is_wanted():
-            self._summarise()
-
-    def _summarise(self) -> None:
         accounts = [account for account in self.accounts if account.due_ns != NEVER]
+        if not accounts or not summary.is_wanted():
+            return
         try:
-            if accounts:
-                rank = accounts[0].rank
-                rank = identity.rank() if rank is None else rank
-                summary.write_summary(accounts, rank, identity.world_size() or 1)
+            rank = accounts[0].rank
+            rank = identity.rank() if rank is None else rank
+            summary.write_summary(accounts, rank, identity.world_size() or 1)
         except Exception:  # as where the job has taken its framework apart by now
             return
 

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from _socket import (
-    AF_UNIX,
-    SO_SNDTIMEO,
-    SOCK_CLOEXEC,
-    SOCK_DGRAM,
-    SOCK_NONBLOCK,
-    SOL_SOCKET,
-    socket,
-)
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -69,32 +60,24 @@ def deliver(
     a job may put something else in the place of ``socket.socket``, as gevent does.
     """
     try:
-        endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+        endpoint = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC)
     except OSError:  # the job holds as many descriptors as it may
         return False
     try:
-        if wait_seconds:
-            endpoint.setblocking(True)
-            endpoint.setsockopt(SOL_SOCKET, SO_SNDTIMEO, _timeval(wait_seconds))
+        endpoint.settimeout(wait_seconds)
         for path in candidates(environ):
             try:
-                endpoint.sendto(datagram, path)
-            except BlockingIOError:
-                return True
+                endpoint.connect(path)
+                endpoint.send(datagram)
             except (OSError, ValueError) as error:
                 if raised_by_the_job(error):
                     raise
-                continue
+                if not isinstance(error, BlockingIOError | TimeoutError):
+                    continue
             return True
     finally:
         endpoint.close()
     return False
-
-
-def _timeval(duration_seconds: float) -> bytes:
-    """Return a duration below a second as C's ``struct timeval``, without a module of the job's."""
-    parts = (0, int(duration_seconds * 1e6))
-    return b"".join([part.to_bytes(8, sys.byteorder) for part in parts])
 
 
 def seconds(time_ns: int) -> str:

@@ -374,7 +374,21 @@ class ThreadAccount:
         return bounded, phases, self.wall_ns
 
 
-def end_span(begun: tuple[ThreadAccount, Span] | None, part: Part) -> None:
+Begun = tuple[ThreadAccount, Span] | None
+"""A span under way and its account; None where none is measured."""
+
+
+def begin_span(find: Callable[[], ThreadAccount | None], phase: str, part: Part) -> Begun:
+    """Begin a phase in the account that is found; a failure switches that part off."""
+    try:
+        account = find()
+        return None if account is None else (account, account.begin(phase))
+    except Exception as error:
+        part.fail(error)
+        return None
+
+
+def end_span(begun: Begun, part: Part) -> None:
     """End a span, if one was begun; a failure switches that part of the client off."""
     try:
         if begun is not None:

@@ -33,25 +33,25 @@ from .exact_types import attribute, required_attribute, without_torch_function
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .process import PROCESS
 from .switches import debug
-from .thread_accounts import NEVER, Span, ThreadAccount, end_span
+from .thread_accounts import NEVER, Begun, ThreadAccount, begin_span, end_span
 from .wrapping import HOOKED, compiling, replace
 
 PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 """Of parameters: those of a long type do not show what precision is computed in."""
 
-SAVERS: Mapping[str, tuple[str, ...]] = {
-    "torch.serialization": ("save",),
-    "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save"),
-    "safetensors.torch": ("save_file",),
+SAVERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "torch.serialization": ("torch", ("save",)),
+    "torch.distributed.checkpoint.state_dict_saver": (
+        "torch.distributed.checkpoint",
+        ("save", "async_save"),
+    ),
+    "safetensors.torch": ("", ("save_file",)),
 }
-"""Functions that write checkpoints, by the module that defines them."""
+"""By module: the package that re-exports what it defines, and the functions that write checkpoints.
 
-REEXPORTS: Mapping[str, str] = {
-    "torch.serialization": "torch",
-    "torch.distributed.checkpoint.state_dict_saver": "torch.distributed.checkpoint",
-}
-"""Packages that re-export them; the job may have imported those before the hook."""
+The job may have imported that package before the hook.
+"""
 
 _LOOP = "_roofline_loop"
 """The attribute of a data loader's iterator that holds its loop."""
@@ -134,8 +134,9 @@ def hook_autocast(module: Any) -> None:
 
 def hook_saving(module: Any) -> None:
     """Time the functions of this module that save as phase checkpoint."""
-    shown = sys.modules.get(REEXPORTS.get(module.__name__, ""))
-    for name in SAVERS[module.__name__]:
+    package, names = SAVERS[module.__name__]
+    shown = sys.modules.get(package)
+    for name in names:
         function = getattr(module, name, None)
         if function is None:
             degrade("checkpoints", f"{module.__name__} has no {name}")
@@ -157,7 +158,7 @@ def _measured_iter(original: Callable[[Any], Any]) -> Any:
     def __iter__(self: Any) -> Any:
         if compiling() or not LOADERS.on:
             return original(self)
-        start = _begin_start(self)
+        start = begin_span(lambda: _account_of_start(self), "data", LOADERS)
         iterator = None
         try:
             iterator = original(self)
@@ -199,7 +200,7 @@ def _timed_save(original: Callable[..., Any]) -> Any:
     def save(*args: Any, **kwargs: Any) -> Any:
         if compiling() or not CHECKPOINTS.on:
             return original(*args, **kwargs)
-        begun = _begin_checkpoint()
+        begun = begin_span(_account_of_checkpoint, "checkpoint", CHECKPOINTS)
         try:
             return original(*args, **kwargs)
         finally:
@@ -236,22 +237,17 @@ def _loop(loader: Any, iterator: Any) -> Loop:
     return loop
 
 
-def _begin_start(loader: Any) -> tuple[ThreadAccount, Span] | None:
-    """Begin phase data for the start of a loader's workers; None where that is not measured."""
-    try:
-        stated = _stated_of(loader)
-        if stated is None and not PROCESS.automatic:
-            return None
-        account = PROCESS.account() if stated is None else PROCESS.account(stated.job, stated.rank)
-        if account is None or account.asking is not None or account.by_steps:
-            return None
-        return account, account.begin("data")
-    except Exception as error:
-        LOADERS.fail(error)
+def _account_of_start(loader: Any) -> ThreadAccount | None:
+    """Return the account in which the start of a loader's workers is measured."""
+    stated = _stated_of(loader)
+    if stated is None and not PROCESS.automatic:
         return None
+    account = PROCESS.account() if stated is None else PROCESS.account(stated.job, stated.rank)
+    is_measured = account is not None and account.asking is None and not account.by_steps
+    return account if is_measured else None
 
 
-def _end_start(begun: tuple[ThreadAccount, Span] | None, loader: Any, iterator: Any) -> None:
+def _end_start(begun: Begun, loader: Any, iterator: Any) -> None:
     end_span(begun, LOADERS)
     try:
         if any(attribute(vars(kind).get("__next__"), HOOKED) for kind in type(iterator).__mro__):
@@ -300,16 +296,10 @@ def _note_precision(autocast: Any) -> None:
         AUTOCAST.fail(error)
 
 
-def _begin_checkpoint() -> tuple[ThreadAccount, Span] | None:
-    """Begin phase checkpoint in a thread that trains, once its run has begun.
+def _account_of_checkpoint() -> ThreadAccount | None:
+    """Return the account of a thread that trains, once its run has begun.
 
     A process that only prepares data saves as well, and so do the helpers of asynchronous saving.
     """
-    try:
-        account = PROCESS.account_here()
-        if account is None or account.due_ns == NEVER:
-            return None
-        return account, account.begin("checkpoint")
-    except Exception as error:
-        CHECKPOINTS.fail(error)
-        return None
+    account = PROCESS.account_here()
+    return None if account is None or account.due_ns == NEVER else account

@@ -17,14 +17,17 @@ from .wrapping import compiling
 Batch = TypeVar("Batch")
 
 FORWARDED = (
+    "__bool__",
     "__call__",
     "__contains__",
     "__delitem__",
+    "__dir__",
     "__enter__",
     "__exit__",
     "__getitem__",
     "__len__",
     "__length_hint__",
+    "__repr__",
     "__reversed__",
     "__setitem__",
 )
@@ -104,15 +107,6 @@ class Watched:
 
     def __delattr__(self, name: str) -> None:
         delattr(self._roofline_original, name)
-
-    def __bool__(self) -> bool:
-        return bool(self._roofline_original)
-
-    def __repr__(self) -> str:
-        return repr(self._roofline_original)
-
-    def __dir__(self) -> Iterable[str]:
-        return dir(self._roofline_original)
 
     def __copy__(self) -> Any:
         return copy.copy(self._roofline_original)

@@ -201,8 +201,9 @@ def test_one_that_looks_like_a_failure_of_the_socket_does_too(
     class Endpoint:
         def __init__(self, *_: int) -> None:
             self.close = lambda: None
+            self.settimeout = self.connect = lambda _: None
 
-        def sendto(self, *_: Any) -> None:
+        def send(self, _: bytes) -> None:
             signal.raise_signal(signal.SIGUSR1)
 
     monkeypatch.setattr(reporter, "socket", Endpoint)

@@ -22,7 +22,7 @@ from .exact_types import PLAIN, shapes
 from .flop_counter import PART, FlopCounter, unfit
 
 if TYPE_CHECKING:
-    from .protocols import Account, OpenLoop
+    from .account import Account, OpenLoop
 
 WARM_UP = 2
 """Steps, and batches of the iterable, before the step that is measured."""

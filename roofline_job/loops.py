@@ -4,11 +4,9 @@
 A loop is open from its first batch until the data ends, next() raises, or nothing but a persistent
 loader refers to its iterator. Its waits count from the first next() on.
 
-It evaluates where gradients are off, or phase eval is under way, at its first next(). Many
-evaluations turn gradients off only inside the body. So once an optimizer has stepped on a batch in
-this process, a loop's batches are pending until it is seen to train: an optimizer steps while it is
-open, or its last gradients have changed by the time it ends. A loop that shows neither was an
-evaluation: its batches do not count, and the time of its body is phase eval after all.
+It evaluates where gradients are off, or phase eval is under way, at its first next(). Once an
+optimizer has stepped in this process, the batches of any other loop are pending until it is seen to
+train: an optimizer steps, or the gradients have changed when it ends. Else it was an evaluation.
 """
 
 from __future__ import annotations

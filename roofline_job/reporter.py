@@ -16,7 +16,7 @@ from . import identity, names
 from .degraded import FOUND, NO_FAILURES, raised_by_the_job
 
 if TYPE_CHECKING:
-    from .protocols import Account
+    from .account import Account
 
 VERSION = 1
 REPORT_BYTES = 8192

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .protocols import Account
+    from .account import Account
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the environment of the job: the process id of its first process; `run --quiet` leaves it out.

@@ -15,22 +15,18 @@ so c, the sum over all phases, is never more than the wall time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import switches
+from .account import Account, OpenLoop
 from .batch_flops import BatchFlops
-from .counts import Counts
 from .cuda_idle import MEASURED_PHASES, IdleMeter, IdlePair
 from .degraded import REPORTS, Part, log_found
 from .reporter import RETRY_SECONDS, SECOND, Report
-
-if TYPE_CHECKING:
-    from .protocols import OpenLoop
 
 NEVER = 1 << 63
 """A due time that no clock reaches."""
@@ -71,10 +67,10 @@ class Span:
     """Whether it began inside a wait for data."""
 
 
-class ThreadAccount:
-    """The times and counts of one thread for one (job, rank), and its reports.
+class ThreadAccount(Account):
+    """The account of one thread, which it alone writes, and its reports.
 
-    Only that thread writes; an optimizer's step in another thread adds to the counts.
+    But an optimizer's step in another thread adds to the counts.
     """
 
     def __init__(
@@ -84,14 +80,7 @@ class ThreadAccount:
         instrumentation: str,
         clock: Callable[[], int] = perf_counter_ns,
     ) -> None:
-        self.id = os.urandom(16).hex()
-        self.job = job
-        self.rank = rank
-        """None until the first report, which asks for it."""
-        self.instrumentation = instrumentation
-        self.precision: str | None = None
-        self.loader: dict[str, int | bool | None] = {}
-        """What is known of the data loader, by the keys of the protocol."""
+        super().__init__(job, rank, instrumentation, clock)
         self.trains = True
         """False while it is not known whether a helper thread trains: then nothing is reported."""
         self.by_steps = False
@@ -100,18 +89,12 @@ class ThreadAccount:
         """When the next report is due."""
         self.quiet_until_ns = NEVER
         """The same, or 0 where more than the time decides at which waits and phases to report."""
-        self.clock = clock
-        self.thread = get_ident()
-        self.counts = Counts()
-        self.meter = IdleMeter()
         self.flops = BatchFlops(self) if switches.COUNT_FLOPS else None
         """None where the FLOPs of batches are not to be counted."""
-        self.wall_ns = 0
         self.seen_ns = 0
         """Until when `wall_ns` is counted."""
         self.claimed_ns = 0
         """The sum over all phases."""
-        self.phase_ns: dict[str, int] = {}
         self.depth = 0
         """Number of spans under way."""
         self.phase: str | None = None
@@ -122,8 +105,6 @@ class ThreadAccount:
         """The phase under way in the last report that was delivered."""
         self.long_phases: set[str] = set()
         """Phases that lasted long the last time."""
-        self.open: dict[int, OpenLoop] = {}
-        """Loops that keep the wall time running."""
         self.stepping = False
         """Whether calls of `step`, outside any loop, keep it running."""
         self.asking: OpenLoop | None = None
@@ -361,17 +342,6 @@ class ThreadAccount:
             REPORTS.fail(error)
         finally:
             self._reporting = False
-
-    def times_ns(self) -> tuple[dict[str, int], dict[str, int], int]:
-        """Return GPU idle time by measured phase, host time by phase, and wall time."""
-        meter = self.meter
-        meter.collect()
-        idles = dict(meter.idle_ns) if meter.measuring else {}
-        phases = self.phase_ns.copy()
-        bounded = {
-            phase: min(idle, phases[phase]) for phase, idle in idles.items() if phase in phases
-        }
-        return bounded, phases, self.wall_ns
 
 
 Begun = tuple[ThreadAccount, Span] | None

@@ -2,21 +2,8 @@
 """The hooks into PyTorch.
 
 Each hook replaces a function by an ordinary function that calls it: one line more in a traceback.
-These names are replaced, and no others:
-
-==============================================  ==================================================
-``torch.utils.data.DataLoader.__iter__``        the start of workers is phase data
-``...dataloader._BaseDataLoaderIter.__next__``  waiting for a batch is phase data
-``register_optimizer_step_post_hook``           PyTorch's own hook for optimizers: counts steps
-``torch.amp.autocast.__enter__``                shows the precision
-``torch.save``, ``torch.distributed.checkpoint.save`` and ``async_save``,
-``safetensors.torch.save_file``                 saving is phase checkpoint
-``CUDAGraph.capture_begin``, ``capture_end``    see `captures`
-``torch.nn.Module.__call__``,
-``torch.autograd.backward``                     for one step that is counted: `flop_counter`
-==============================================  ==================================================
-
-With `watch` alone only the first three are, and only loaders that were given to it are measured.
+docs/stalls.md ("What it touches in the job") lists the names that are replaced, and no others are.
+With `watch` alone only loaders and optimizers are hooked, and only loaders given to it measured.
 """
 
 from __future__ import annotations

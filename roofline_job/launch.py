@@ -84,8 +84,7 @@ def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
         if options.prints:
             return _print(exports(variables))
         given = first_environment() if environ is None else environ
-        environ = job_environment(given, variables)
-        environ = with_summary(environ, quiet=options.quiet)
+        environ = job_environment(given, variables, quiet=options.quiet)
         code, reason = execute(options.command, environ)
     except UsageError as error:
         return _fail(str(error), USAGE)
@@ -155,25 +154,20 @@ def added(job: str | None) -> dict[str, str]:
     return {SWITCH: "1", **named, "PYTHONPATH": INJECT}
 
 
-def job_environment(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the job's environment with these variables, unless it switches all of this off."""
-    if environ.get(SWITCH) == "0":
-        return dict(environ)
-    inherited = environ.get("PYTHONPATH", "")  # an empty entry would be the current folder
-    entries = [variables["PYTHONPATH"], *([inherited] if inherited else [])]
-    return {**environ, **variables, "PYTHONPATH": os.pathsep.join(entries)}
+def job_environment(
+    environ: Mapping[str, str], variables: Mapping[str, str], *, quiet: bool = True
+) -> dict[str, str]:
+    """Return the job's environment with these variables, unless it switches all of this off.
 
-
-def with_summary(environ: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
-    """Return the job's environment with what asks for the line at its end, unless it is quiet.
-
-    The first process of the job is this one.
+    One that is not quiet asks for the line at the end: the first process of the job is this one.
     """
-    asked = dict(environ)
-    asked.pop(SUMMARY_VARIABLE, None)
-    if not quiet and asked.get(SWITCH) != "0":
-        asked[SUMMARY_VARIABLE] = str(os.getpid())
-    return asked
+    kept = {name: value for name, value in environ.items() if name != SUMMARY_VARIABLE}
+    if kept.get(SWITCH) == "0":
+        return kept
+    inherited = kept.get("PYTHONPATH", "")  # an empty entry would be the current folder
+    entries = [variables["PYTHONPATH"], *([inherited] if inherited else [])]
+    summary = {} if quiet else {SUMMARY_VARIABLE: str(os.getpid())}
+    return {**kept, **variables, **summary, "PYTHONPATH": os.pathsep.join(entries)}
 
 
 def exports(variables: Mapping[str, str]) -> str:

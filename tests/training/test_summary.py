@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roofline_job import identity, phase, summary, watch
-from roofline_job.launch import SUMMARY_VARIABLE, with_summary
+from roofline_job.launch import SUMMARY_VARIABLE, job_environment
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
 from tests.training.listener import Listener
@@ -97,11 +97,11 @@ def test_a_process_that_did_nothing_says_nothing(capsys: pytest.CaptureFixture[s
 def test_the_variable_is_that_of_the_launcher() -> None:
     """The launcher imports nothing of the client."""
     assert SUMMARY_VARIABLE == summary.VARIABLE
-    assert with_summary({}, quiet=False) == {summary.VARIABLE: str(os.getpid())}
-    assert with_summary({summary.VARIABLE: "1", "A": "2"}, quiet=True) == {"A": "2"}
-    assert with_summary({"ROOFLINE_JOB_INSTRUMENT": "0"}, quiet=False) == {
-        "ROOFLINE_JOB_INSTRUMENT": "0"
-    }
+    variables, off = {"PYTHONPATH": "/inject"}, {"ROOFLINE_JOB_INSTRUMENT": "0"}
+    asked = {**variables, summary.VARIABLE: str(os.getpid())}
+    assert job_environment({}, variables, quiet=False) == asked
+    assert job_environment({summary.VARIABLE: "1"}, variables, quiet=True) == variables
+    assert job_environment(off, variables, quiet=False) == off
 
 
 def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -2,10 +2,10 @@
 """``healthcheck``: whether the daemon is healthy, or ready.
 
 A container runs it every half minute for as long as the daemon lives. So `quick_check` serves the
-plain case (HTTP, an address in digits, the answer 200) with nothing but the interpreter: no flag
-table, no HTTP library, and of the socket only its part in C. Everything else is left to `run`,
-whose imports come late for that reason. Variables other than the daemon's address are not
-read in the plain case, for the daemon has read the same ones.
+image's case (HTTP on loopback, no flag but --ready, the answer 200) with nothing but the
+interpreter: no flag table, no HTTP library, and of the socket only its part in C. Everything else
+is left to `run`, whose imports come late for that reason. Other variables are not read in that
+case, for the daemon has read the same ones.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ QUICK_SECONDS = 1.0
 """The command asks again after that, and must be done before the container's engine gives up."""
 QUICK_BYTES = 4096
 
-_LISTENS, _URL, _READY = "web.listen-address", "url", "--ready"
-_LISTENS_VARIABLE, _URL_VARIABLE = "ROOFLINE_WEB_LISTEN_ADDRESS", "ROOFLINE_URL"
-_COMPLEX = ("ROOFLINE_CONFIG_FILE", "ROOFLINE_WEB_CONFIG_FILE")
-_DEFAULT = ":19400"
+_LISTENS, _DEFAULT = "ROOFLINE_WEB_LISTEN_ADDRESS", ":19400"
+_LOOPBACK = ("", "0.0.0.0", "127.0.0.1")
+_COMPLEX = ("ROOFLINE_URL", "ROOFLINE_CONFIG_FILE", "ROOFLINE_WEB_CONFIG_FILE")
+"""How variables begin that leave it to the command."""
 
 
 def add_options(parser: config.Parser) -> None:
@@ -87,64 +87,31 @@ def quick_check(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 
     `words` follow the command's name.
     """
-    found = _plain_target(words, environ)
-    if found is None:
+    host, _, port = (environ.get(_LISTENS) or _DEFAULT).rpartition(":")
+    is_plain = host in _LOOPBACK and port.isascii() and port.isdecimal() and len(port) <= 5
+    if not is_plain or list(words) not in ([], ["--ready"]):
         return False
-    host, port, path = found
-    try:
-        line = _quick_get(host, port, path)
-    except (OSError, ValueError):
-        return False
-    if line is None:
+    if any(environ[name] for name in environ if name.startswith(_COMPLEX)):
         return False
     try:
-        print(line, flush=True)
-    except (OSError, ValueError):
+        line = _quick_get(int(port), "/-/ready" if words else "/-/healthy")
+        if line is not None:
+            print(line, flush=True)
+    except (OSError, ValueError, OverflowError):
         return False
-    return True
+    return line is not None
 
 
-def _plain_target(words: Sequence[str], environ: Mapping[str, str]) -> tuple[str, int, str] | None:
-    """Return host, port and path of what to ask, if flags and variables are plain."""
-    if any(environ.get(name) for name in _COMPLEX):
-        return None
-    if any(name.startswith(f"{_URL_VARIABLE}_") for name in environ):
-        return None
-    given = {_LISTENS: environ.get(_LISTENS_VARIABLE), _URL: environ.get(_URL_VARIABLE)}
-    page, rest = "/-/healthy", list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if word == _READY:
-            page = "/-/ready"
-        elif word.startswith("--") and name in given and (equals or rest):
-            given[name] = value if equals else rest.pop(0)
-            if name == _LISTENS and not given[name]:
-                return None
-        else:
-            return None
-    if given[_URL]:
-        place = str(given[_URL]).removeprefix("http://").removesuffix("/")
-        host, _, port = place.rpartition(":")
-    else:
-        host, _, port = (given[_LISTENS] or _DEFAULT).rpartition(":")
-        host = host if host not in ("", "0.0.0.0") else "127.0.0.1"
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536 and len(port) <= 5):
-        return None
-    if not (host.isascii() and host.replace(".", "").isdecimal() and host.count(".") == 3):
-        return None
-    return host, int(port), page
-
-
-def _quick_get(host: str, port: int, page: str) -> str | None:
+def _quick_get(port: int, page: str) -> str | None:
     """Return the line about an answer with 200, else None."""
     deadline = time.monotonic() + QUICK_SECONDS
+    place = f"127.0.0.1:{port}"
     connection = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
     try:
         connection.settimeout(QUICK_SECONDS)
-        connection.connect((host, port))
+        connection.connect(("127.0.0.1", port))
         connection.sendall(
-            f"GET {page} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+            f"GET {page} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n".encode()
         )
         data = b""
         while part := connection.recv(QUICK_BYTES):
@@ -154,9 +121,7 @@ def _quick_get(host: str, port: int, page: str) -> str | None:
     finally:
         connection.close()
     head, _, body = data.decode("ascii").partition("\r\n\r\n")
-    status, _, headers = head.partition("\r\n")
-    text = body.strip()
-    if not status.startswith("HTTP/1.1 200 ") or "transfer-encoding" in headers.lower():
+    if not head.startswith("HTTP/1.1 200 ") or "transfer-encoding" in head.lower():
         return None
-    line = f"http://{host}:{port}{page}: 200 {text}".rstrip()
+    line = f"http://{place}{page}: 200 {body.strip()}".rstrip()
     return line if line.isprintable() else None

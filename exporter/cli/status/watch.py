@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TextIO
 
@@ -16,6 +13,8 @@ from exporter.cli.terminal.screen import Screen, encodable, screen_of
 
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+RESIZE_SECONDS = 0.1
+"""How soon a resized terminal is redrawn."""
 
 Frame = Callable[[Screen], Sequence[str]]
 
@@ -26,30 +25,6 @@ class _Ended(Exception):
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     raise _Ended
-
-
-@contextmanager
-def _resizes() -> Iterator[Callable[[float], bool]]:
-    """Yield a sleep that returns True early if the terminal is resized."""
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-    os.set_blocking(writer, False)
-    old_handler = signal.signal(signal.SIGWINCH, lambda _number, _frame: None)
-    old_writer = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def pause(seconds: float) -> bool:
-        ready, _, _ = select.select([reader], [], [], max(0.0, seconds))
-        if ready:
-            os.read(reader, 4096)
-        return bool(ready)
-
-    try:
-        yield pause
-    finally:
-        signal.set_wakeup_fd(old_writer)
-        signal.signal(signal.SIGWINCH, old_handler)
-        os.close(reader)
-        os.close(writer)
 
 
 def watch(
@@ -68,14 +43,14 @@ def watch(
     try:
         if moves:
             stream.write(HIDE_CURSOR + HOME + CLEAR_BELOW)
-        with _resizes() as pause:
-            while True:
-                frame = frames()
-                _show(frame, stream, environ)
-                due = time.monotonic() + interval_seconds
-                while (left := due - time.monotonic()) > 0:
-                    if pause(left) and moves:
-                        _show(frame, stream, environ)
+        while True:
+            frame = frames()
+            shown = _show(frame, stream, environ)
+            due = time.monotonic() + interval_seconds
+            while (left := due - time.monotonic()) > 0:
+                time.sleep(min(left, RESIZE_SECONDS))
+                if moves and screen_of(stream, environ) != shown:
+                    shown = _show(frame, stream, environ)
     except (KeyboardInterrupt, _Ended):
         return 0
     finally:
@@ -85,7 +60,8 @@ def watch(
             stream.flush()
 
 
-def _show(frame: Frame, stream: TextIO, environ: Mapping[str, str]) -> None:
+def _show(frame: Frame, stream: TextIO, environ: Mapping[str, str]) -> Screen:
+    """Print a frame; return the size that it was made for."""
     screen = screen_of(stream, environ)
     lines = [encodable(line, stream.encoding) for line in frame(screen)]
     if not screen.moves:
@@ -95,6 +71,7 @@ def _show(frame: Frame, stream: TextIO, environ: Mapping[str, str]) -> None:
         # Clear the rest of a line after writing it, so that nothing flickers.
         stream.write(HOME + "".join(f"{line}{CLEAR_LINE}\n" for line in shown) + CLEAR_BELOW)
     stream.flush()
+    return screen
 
 
 def _cut(lines: list[str], most: int | None) -> list[str]:

@@ -25,9 +25,10 @@ _SECONDS = {
     "d": Decimal(86400),
 }
 _MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_TRUE = frozenset({"true", "1", "yes", "on"})
+_BOOLEANS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(
+    ("false", "0", "no", "off"), False
+)
 _PORTS = {"http": 80, "https": 443}
-_FALSE = frozenset({"false", "0", "no", "off"})
 
 DCGM_PORT = 5555
 """Where nv-hostengine listens."""
@@ -38,8 +39,6 @@ _RATIO = re.compile(_DECIMAL)
 _SIZE = re.compile(rf"({_DECIMAL})([kKmMgGtT]?)B?")
 _INTEGER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
-_MODE = re.compile(r"0?[0-7]{3}")
-_GROUP = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
 _GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
 _HAS_PORT = re.compile(r":[0-9]+$")
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -180,10 +179,9 @@ def optional(kind: Kind[T], word: str = "") -> Kind[T | None]:
 
 
 def _boolean(text: str) -> bool:
-    word = text.lower()
-    if word not in _TRUE and word not in _FALSE:
+    if text.lower() not in _BOOLEANS:
         raise Unexpected
-    return word in _TRUE
+    return _BOOLEANS[text.lower()]
 
 
 def _bytes_per_second(text: str) -> float:
@@ -288,33 +286,19 @@ def _scenario(text: str) -> str | Path:
     return _path(text)
 
 
-def _mode(text: str) -> int:
-    if not _MODE.fullmatch(text):
-        raise Unexpected
-    return int(text, 8)
+def _matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
+    """Return what converts text that matches as a whole."""
+    whole = re.compile(pattern)
+
+    def parse(text: str) -> T:
+        if not whole.fullmatch(text):
+            raise Unexpected
+        return convert(text)
+
+    return parse
 
 
-def _group(text: str) -> str:
-    if not _GROUP.fullmatch(text):
-        raise Unexpected
-    return text
-
-
-def _user(text: str) -> str:
-    if not text or not text.isprintable() or ":" in text:
-        raise Unexpected
-    return text
-
-
-def _library(text: str) -> str:
-    if not text or "\0" in text:
-        raise Unexpected
-    return text
-
-
-def _path(text: str) -> Path:
-    return Path(_library(text))
-
+_path = _matched(r"[^\0]+", Path)
 
 BOOLEAN: Kind[bool] = Kind(_boolean, "BOOLEAN", "true or false")
 LOG_LEVEL: Kind[LogLevel] = Kind(_log_level, _LOG_LEVELS.metavar, _LOG_LEVELS.expected)
@@ -340,11 +324,17 @@ GPUS: Kind[tuple[str, ...]] = Kind(
     "indexes or UUIDs of GPUs with commas between them, such as 0,1",
     is_list=True,
 )
-MODE: Kind[int] = Kind(_mode, "MODE", "permissions in octal, such as 0660")
-GROUP: Kind[str] = Kind(_group, "GROUP", "the name or number of a group, such as gpu-users")
+MODE: Kind[int] = Kind(
+    _matched(r"0?[0-7]{3}", lambda text: int(text, 8)), "MODE", "permissions in octal, such as 0660"
+)
+GROUP: Kind[str] = Kind(
+    _matched(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", str),
+    "GROUP",
+    "the name or number of a group, such as gpu-users",
+)
 PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
 LIBRARY: Kind[str] = Kind(
-    _library, "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
+    _matched(r"[^\0]+", str), "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
 )
 URL: Kind[Url] = Kind(_url, "URL", "a URL such as http://127.0.0.1:19400", public=_without_user)
 ENGINE: Kind[str] = Kind(
@@ -352,7 +342,7 @@ ENGINE: Kind[str] = Kind(
     "HOST:PORT|PATH",
     "HOST, HOST:PORT or the path of a Unix socket, such as localhost:5555",
 )
-USER: Kind[str] = Kind(_user, "USER", "a name without a colon")
+USER: Kind[str] = Kind(_matched(r"[^:]+", str), "USER", "a name without a colon")
 BUNDLED_SCENARIOS = ("demo", "mixed")
 SCENARIO: Kind[str | Path] = Kind(
     _scenario,

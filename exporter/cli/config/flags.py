@@ -15,34 +15,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from exporter.cli.config.coerce import (
-    ADDRESS,
-    BOOLEAN,
-    BYTES_PER_SECOND,
-    ENGINE,
-    GPUS,
-    GROUP,
-    HOSTS,
-    LIBRARY,
-    LOG_LEVEL,
-    MODE,
-    NAMES,
-    PATH,
-    PATTERN,
-    RATIO,
-    SCENARIO,
-    URL,
-    USER,
-    Address,
-    Kind,
-    LogLevel,
-    Url,
-    choice,
-    decimal,
-    duration,
-    integer,
-    optional,
-)
+from exporter.cli.config import coerce
+from exporter.cli.config.coerce import BOOLEAN, Address, Kind, LogLevel, Url
 from exporter.sources.table import COUNTER_SOURCES, SOURCES
 
 T = TypeVar("T")
@@ -96,6 +70,15 @@ def _flag(name: str, kind: Kind[T], default: str, help: str, *, reloadable: bool
     return field(default=kind.parse(default), metadata={"flags": (row,)})
 
 
+def _unset(name: str, kind: Kind[T], help: str, *, reloadable: bool = False) -> T | None:
+    """Return the field of a flag that is None unless it is set."""
+    return _flag(name, coerce.optional(kind), "", help, reloadable=reloadable)
+
+
+def _switch(name: str, help: str, *, on: bool = False, reloadable: bool = False) -> bool:
+    return _flag(name, BOOLEAN, str(on).lower(), help, reloadable=reloadable)
+
+
 def _sources() -> frozenset[str]:
     """Return the field of the sources: a switch for each row of their table."""
     flags = tuple(
@@ -112,218 +95,199 @@ class Settings:
 
     web_listen_address: Address = _flag(
         "web.listen-address",
-        ADDRESS,
+        coerce.ADDRESS,
         ":19400",
         "Where to serve HTTP. Without a host, on every address; port 0 takes any free port.",
     )
     web_max_requests: int = _flag(
         "web.max-requests",
-        integer(1, 10000),
+        coerce.integer(1, 10000),
         "40",
         "Scrapes whose page is made at the same time, sending it not included; one more gets 503.",
     )
     web_max_connections: int = _flag(
         "web.max-connections",
-        integer(1, 10000),
+        coerce.integer(1, 10000),
         "512",
         "Connections open at the same time, fewer where the limit of open files asks for it. One "
         "more is closed at once.",
     )
     web_max_connections_per_address: int = _flag(
         "web.max-connections-per-address",
-        integer(1, 10000),
+        coerce.integer(1, 10000),
         "100",
         "The same for the connections of one address: those of 127.0.0.0/8 are one, an IPv6 /64 "
         "counts as one.",
     )
     web_allowed_hosts: tuple[str, ...] = _flag(
         "web.allowed-hosts",
-        HOSTS,
+        coerce.HOSTS,
         "",
         "Names that this node is asked by over plain HTTP, beside its own, addresses, names "
         "without dots and those in its search domains; .example.com is every name below it, * any "
         "name. Other requests get 421.",
     )
-    web_config_file: Path | None = _flag(
+    web_config_file: Path | None = _unset(
         "web.config.file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "YAML file that switches on TLS, passwords and a rate limit, as for other exporters of "
         "Prometheus; see web-config.md. It is looked at for each new connection.",
     )
-    config_file: Path | None = _flag(
+    config_file: Path | None = _unset(
         "config.file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "YAML file with any of these settings but this one.",
     )
     poll_interval_seconds: float = _flag(
         "poll.interval",
-        duration("100ms", "60s"),
+        coerce.duration("100ms", "60s"),
         "1s",
         "Time between two readings of every GPU, and so between two pages of /metrics.",
     )
     poll_slow_interval_seconds: float = _flag(
         "poll.slow-interval",
-        duration("100ms", "1h"),
+        coerce.duration("100ms", "1h"),
         "10s",
         "Time between two readings of what changes rarely or is expensive to read: processes, "
         "ECC, links, health. At least poll.interval, and raised to it unless set.",
     )
     sources: frozenset[str] = _sources()
     """The names of those that are switched on."""
-    nvml_library: str | None = _flag(
+    nvml_library: str | None = _unset(
         "nvml.library",
-        optional(LIBRARY),
-        "",
+        coerce.LIBRARY,
         "The driver's library, where it is not found as libnvidia-ml.so.1.",
     )
-    demo: bool = _flag(
-        "demo",
-        BOOLEAN,
-        "false",
-        "Serve simulated GPUs instead of this node's.",
-    )
-    demo_if_no_driver: bool = _flag(
+    demo: bool = _switch("demo", "Serve simulated GPUs instead of this node's.")
+    demo_if_no_driver: bool = _switch(
         "demo.if-no-driver",
-        BOOLEAN,
-        "false",
         "Serve simulated GPUs if no NVIDIA driver with a GPU answers at the start.",
     )
     demo_scenario: str | Path = _flag(
         "demo.scenario",
-        SCENARIO,
+        coerce.SCENARIO,
         "demo",
         "What is simulated.",
     )
     demo_seed: int = _flag(
         "demo.seed",
-        integer(0, 999999999),
+        coerce.integer(0, 999999999),
         "0",
         "Another number gives simulated GPUs other UUIDs and other small variations.",
     )
-    replay: Path | None = _flag(
+    replay: Path | None = _unset(
         "replay",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "Recording made by roofline-exporter record, to serve instead of this node's GPUs; "
         "poll.interval is the recording's.",
     )
     replay_speed: float = _flag(
         "replay.speed",
-        decimal(0.1, 100),
+        coerce.decimal(0.1, 100),
         "1",
         "How many times as fast as it was recorded a recording plays.",
     )
-    replay_loop: bool = _flag(
-        "replay.loop",
-        BOOLEAN,
-        "false",
-        "Start over when the recording ends; counters go on growing.",
+    replay_loop: bool = _switch(
+        "replay.loop", "Start over when the recording ends; counters go on growing."
     )
-    specs: Path | None = _flag(
+    specs: Path | None = _unset(
         "specs",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "YAML file of GPU models that are added to the bundled ones, or replace them.",
         reloadable=True,
     )
-    dcgm_url: Url | None = _flag(
+    dcgm_url: Url | None = _unset(
         "dcgm.url",
-        optional(URL),
-        "",
+        coerce.URL,
         "Page of the dcgm-exporter to read counters from; unset, http://127.0.0.1:9400/metrics if "
         "root or this user answers there.",
     )
-    dcgm_host: str | None = _flag(
+    dcgm_host: str | None = _unset(
         "dcgm.host",
-        optional(ENGINE),
-        "",
+        coerce.ENGINE,
         "DCGM hostengine to read counters from instead, such as localhost:5555, through DCGM's own "
         "Python bindings.",
     )
-    dcgm_bindings: Path | None = _flag(
+    dcgm_bindings: Path | None = _unset(
         "dcgm.bindings",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "Folder of these bindings; unset, where the package datacenter-gpu-manager-4-core has it.",
     )
     kubernetes_socket: Path = _flag(
         "kubernetes.socket",
-        PATH,
+        coerce.PATH,
         "/var/lib/kubelet/pod-resources/kubelet.sock",
         "Socket of the kubelet's pod resources API.",
     )
     kubernetes_pods_socket: Path = _flag(
         "kubernetes.pods-socket",
-        PATH,
+        coerce.PATH,
         "/var/lib/kubelet/pods-api/pods-api.sock",
         "Socket of the kubelet's pods API, of Kubernetes 1.37 and newer.",
     )
-    kubernetes_pod_labels: re.Pattern[str] | None = _flag(
+    kubernetes_pod_labels: re.Pattern[str] | None = _unset(
         "kubernetes.pod-labels",
-        optional(PATTERN),
-        "",
+        coerce.PATTERN,
         "Publish the labels of pods whose whole name matches; they come from the pods API.",
     )
     kubernetes_resources: tuple[str, ...] = _flag(
         "kubernetes.resources",
-        NAMES,
+        coerce.NAMES,
         "",
         "Resources that are GPUs, beside nvidia.com/gpu, nvidia.com/gpu.shared and "
         "nvidia.com/mig-*.",
     )
-    kubernetes_ignore_pods: re.Pattern[str] | None = _flag(
+    kubernetes_ignore_pods: re.Pattern[str] | None = _unset(
         "kubernetes.ignore-pods",
-        optional(PATTERN),
-        "",
+        coerce.PATTERN,
         "Pods that do not use the GPUs they are given, such as monitors with admin access to all: "
         "NAMESPACE/POD that matches as a whole.",
     )
     slurm_job_map: Path = _flag(
         "slurm.job-map",
-        PATH,
+        coerce.PATH,
         "/var/lib/dcgm-exporter/job-mapping",
         "Folder in which a prolog keeps a file for each GPU, named by its number, of one job id a "
         "line.",
     )
     slurm_gpustat: Path = _flag(
         "slurm.gpustat",
-        PATH,
+        coerce.PATH,
         "/run/gpustat",
         "Folder in which a prolog keeps a file for each GPU, named by its UUID, of job id and "
         "user.",
     )
     slurm_numbering: Literal["index", "minor"] = _flag(
         "slurm.numbering",
-        choice("index", "minor"),
+        coerce.choice("index", "minor"),
         "index",
         "What a number in the name of a prolog's file is: the driver's index of the GPU, or the N "
         "of /dev/nvidiaN.",
     )
     container_sockets: tuple[str, ...] = _flag(
         "container.sockets",
-        NAMES,
+        coerce.NAMES,
         "/var/run/docker.sock,/run/podman/podman.sock",
         "Unix sockets of Docker and Podman, to ask what the containers on GPUs are called; those "
         "of the default may be missing.",
     )
     nccl_ras_address: Address = _flag(
         "nccl.ras-address",
-        ADDRESS,
+        coerce.ADDRESS,
         "localhost:28028",
         "Where NCCL's RAS answers, for the source nccl-ras.",
     )
     cupti_duty: float = _flag(
         "cupti.duty",
-        decimal(0.01, 1),
+        coerce.decimal(0.01, 1),
         "1",
         "Share of the time in which CUPTI samples; the rest is bounded, not measured.",
     )
     precision: str | None = _flag(
         "precision",
-        optional(
-            choice("fp64", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4", "none"), "none"
+        coerce.optional(
+            coerce.choice("fp64", "tf32", "fp16", "bf16", "fp8", "fp4", "int8", "int4", "none"),
+            "none",
         ),
         "none",
         "Precision assumed for tensor work, which counters do not distinguish; none: fp8 where a "
@@ -332,82 +296,74 @@ class Settings:
     )
     idle_threshold_ratio: float = _flag(
         "idle.threshold",
-        RATIO,
+        coerce.RATIO,
         "0.01",
         "A GPU is idle while its busiest unit is active for less than this share of the time.",
         reloadable=True,
     )
     idle_link_rate_bytes_per_second: float = _flag(
         "idle.link-rate",
-        BYTES_PER_SECOND,
+        coerce.BYTES_PER_SECOND,
         "10MB",
         "A GPU is idle only while PCIe and NVLink together move less than this per second.",
         reloadable=True,
     )
     hold_ignore: tuple[str, ...] = _flag(
         "hold.ignore",
-        NAMES,
+        coerce.NAMES,
         "nvidia-cuda-mps-server,Xorg,gnome-shell,nv-hostengine,dcgm-exporter,nvidia-persistenced",
         "Commands whose processes do not hold a GPU.",
         reloadable=True,
     )
-    identity_serial: bool = _flag(
+    identity_serial: bool = _switch(
         "identity.serial",
-        BOOLEAN,
-        "true",
         "Show and record the serial number of each GPU, in the label serial; else it is empty.",
+        on=True,
         reloadable=True,
     )
-    process_owner: bool = _flag(
+    process_owner: bool = _switch(
         "process.owner",
-        BOOLEAN,
-        "true",
         "Publish the owner of the processes on a GPU, in the label owner; else it is empty.",
+        on=True,
     )
-    process_memory: bool = _flag(
+    process_memory: bool = _switch(
         "process.memory",
-        BOOLEAN,
-        "false",
         "Publish gpu_process_memory_bytes, a series for each process on a GPU.",
         reloadable=True,
     )
-    process_utilization: bool = _flag(
+    process_utilization: bool = _switch(
         "process.utilization",
-        BOOLEAN,
-        "false",
         "Publish gpu_process_sm_utilization_ratio, a series for each process on a GPU.",
     )
     process_max: int = _flag(
         "process.max",
-        integer(1, 1024),
+        coerce.integer(1, 1024),
         "32",
         "The most series for one GPU of each family that has one for each process; the largest are "
         "kept.",
         reloadable=True,
     )
-    training_socket: Path | None = _flag(
+    training_socket: Path | None = _unset(
         "training.socket",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "The socket that training jobs report to. Unless set, the first that can be created of "
         "/run/roofline-exporter/training.sock and "
         "$XDG_RUNTIME_DIR/roofline-exporter/training.sock.",
     )
     training_socket_mode: int = _flag(
         "training.socket-mode",
-        MODE,
+        coerce.MODE,
         "0666",
         "Who may report: the permissions of that socket. With 0660 only its owner and its group.",
     )
-    training_socket_group: str | None = _flag(
+    training_socket_group: str | None = _unset(
         "training.socket-group",
-        optional(GROUP),
-        "",
+        coerce.GROUP,
         "The group that the socket is given to; unless set, it is the exporter's own.",
     )
     training_max_jobs: int = _flag(
         "training.max-jobs",
-        integer(1, 4096),
+        coerce.integer(1, 4096),
         "64",
         "The most jobs known at a time. At this limit a user with less than a fair share takes a "
         "place of the user with the most jobs; any other user only replaces a job of their own "
@@ -415,124 +371,113 @@ class Settings:
     )
     training_max_ranks: int = _flag(
         "training.max-ranks",
-        integer(1, 8192),
+        coerce.integer(1, 8192),
         "512",
         "The most reporting processes known at a time, of all jobs together; users share them in "
         "the same way as jobs.",
     )
     gpu_include: tuple[str, ...] = _flag(
         "gpu.include",
-        GPUS,
+        coerce.GPUS,
         "",
         "Read only these GPUs; unset, all of them.",
     )
     gpu_exclude: tuple[str, ...] = _flag(
         "gpu.exclude",
-        GPUS,
+        coerce.GPUS,
         "",
         "Leave out these GPUs, even if gpu.include names them. One named by its index is never "
         "opened, one named by its UUID only to read the UUID.",
     )
-    gpu_skip_suspended: bool = _flag(
+    gpu_skip_suspended: bool = _switch(
         "gpu.skip-suspended",
-        BOOLEAN,
-        "false",
         "Do not wake a GPU that sleeps to save power, as in laptops; its gpu_up is 0.",
     )
     gpu_forget_after_seconds: float = _flag(
         "gpu.forget-after",
-        duration("1m", "365d"),
+        coerce.duration("1m", "365d"),
         "24h",
         "How long a GPU that is lost or gone stays on /metrics with gpu_up 0.",
         reloadable=True,
     )
     metrics_level: Literal["full", "core"] = _flag(
         "metrics.level",
-        choice("full", "core"),
+        coerce.choice("full", "core"),
         "full",
         "Publish every family, or only those marked core in the list of metrics.",
         reloadable=True,
     )
-    metrics_exclude: re.Pattern[str] | None = _flag(
+    metrics_exclude: re.Pattern[str] | None = _unset(
         "metrics.exclude",
-        optional(PATTERN),
-        "",
+        coerce.PATTERN,
         "Leave out the families whose whole name matches.",
         reloadable=True,
     )
     path_procfs: Path = _flag(
         "path.procfs",
-        PATH,
+        coerce.PATH,
         "/proc",
         "Where the host's /proc is mounted.",
     )
     path_sysfs: Path = _flag(
         "path.sysfs",
-        PATH,
+        coerce.PATH,
         "/sys",
         "Where the host's /sys is mounted.",
     )
-    url: Url | None = _flag(
+    url: Url | None = _unset(
         "url",
-        optional(URL),
-        "",
+        coerce.URL,
         "Where status and healthcheck find the daemon, such as https://user:password@node7:19400; "
         "unset, on this node at web.listen-address.",
         reloadable=True,
     )
-    url_user: str | None = _flag(
+    url_user: str | None = _unset(
         "url.user",
-        optional(USER),
-        "",
+        coerce.USER,
         "The user that status and healthcheck are to the daemon.",
         reloadable=True,
     )
-    url_password_file: Path | None = _flag(
+    url_password_file: Path | None = _unset(
         "url.password-file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "File with that user's password.",
         reloadable=True,
     )
-    url_ca_file: Path | None = _flag(
+    url_ca_file: Path | None = _unset(
         "url.ca-file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "Certificates of the CAs that may sign the daemon's; unset, those of the system and, on "
         "this node, exactly the daemon's own.",
         reloadable=True,
     )
-    url_cert_file: Path | None = _flag(
+    url_cert_file: Path | None = _unset(
         "url.cert-file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "Client certificate to show to the daemon.",
         reloadable=True,
     )
-    url_key_file: Path | None = _flag(
+    url_key_file: Path | None = _unset(
         "url.key-file",
-        optional(PATH),
-        "",
+        coerce.PATH,
         "Key of that certificate, where its file has none.",
         reloadable=True,
     )
-    url_insecure: bool = _flag(
+    url_insecure: bool = _switch(
         "url.insecure",
-        BOOLEAN,
-        "false",
         "Take any certificate: whoever answers may read the password and make up the answer.",
         reloadable=True,
     )
     log_level: LogLevel = _flag(
         "log.level",
-        LOG_LEVEL,
+        coerce.LOG_LEVEL,
         "info",
         "Log messages of this level and above; warn and capital letters are taken too.",
         reloadable=True,
     )
     log_format: Literal["logfmt", "json"] = _flag(
         "log.format",
-        choice("logfmt", "json"),
+        coerce.choice("logfmt", "json"),
         "logfmt",
         "Form of a log line, on standard error.",
         reloadable=True,

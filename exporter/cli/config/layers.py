@@ -31,7 +31,6 @@ _SECTIONS = tuple(
         flag.name[: dot.start()] for flag in FLAGS for dot in re.finditer(r"\.", flag.name)
     )
 )
-_MAX_INTEGER_BITS = 64
 _SERVICE_HOST = "_SERVICE_HOST"
 _SERVICE_REST = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
 
@@ -220,8 +219,6 @@ def _text(value: Any, flag: Flag) -> str | None:
         texts = [_text(item, flag) for item in value if not isinstance(item, list)]
         items = [text for text in texts if text is not None]
         return ",".join(items) if flag.kind.is_list and len(items) == len(value) else None
-    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
-        return None
     return str(value) if isinstance(value, str | int | float) else None
 
 
@@ -229,8 +226,6 @@ def _description(value: Any) -> str:
     """Return how a message describes a YAML value of the wrong type."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
-    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
-        return "a very large number"
     if value is None:
         return "nothing"
     return shown(str(value).lower() if isinstance(value, bool) else str(value))

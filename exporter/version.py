@@ -26,25 +26,15 @@ def revision(package: Path = PACKAGE) -> str:
     return commit[:_SHORT] if _COMMIT.fullmatch(commit) else UNKNOWN
 
 
-def _head(dot_git: Path) -> str:
+def _head(repository: Path) -> str:
     """Return the commit that is checked out; empty where there is no repository."""
-    folder = dot_git
-    if dot_git.is_file():  # a worktree or a submodule
-        folder = dot_git.parent / _text(dot_git).removeprefix("gitdir:").strip()
-    head = _text(folder / "HEAD")
+    head = _text(repository / "HEAD")
     if not head.startswith("ref:"):
         return head
     name = head.removeprefix("ref:").strip()
-    common = folder / (_text(folder / "commondir") or ".")
-    return _text(folder / name) or _text(common / name) or _packed(common, name)
-
-
-def _packed(common: Path, name: str) -> str:
-    for line in _text(common / "packed-refs").splitlines():
-        commit, _, packed_name = line.partition(" ")
-        if packed_name == name:
-            return commit
-    return ""
+    packed = (line.partition(" ") for line in _text(repository / "packed-refs").splitlines())
+    commits = {packed_name: commit for commit, _, packed_name in packed}
+    return _text(repository / name) or commits.get(name, "")
 
 
 def _text(path: Path) -> str:

@@ -47,19 +47,6 @@ def test_the_revision_of_a_packed_branch(package: Path) -> None:
     assert revision(package) == SHORT
 
 
-@pytest.mark.parametrize("where", ["refs/heads/side", "packed-refs"])
-def test_the_revision_of_a_worktree(package: Path, where: str) -> None:
-    """A worktree's .git is a file, and its branches are in the main repository."""
-    repository = package.parent.parent / "main/.git"
-    folder = repository / "worktrees/side"
-    write(package.parent / ".git", "gitdir: ../main/.git/worktrees/side\n")
-    write(folder / "HEAD", "ref: refs/heads/side\n")
-    write(folder / "commondir", "../..\n")
-    packed = f"{COMMIT} refs/heads/side\n"
-    write(repository / where, packed if where == "packed-refs" else COMMIT)
-    assert revision(package) == SHORT
-
-
 def test_the_revision_of_a_package_is_in_its_file(package: Path) -> None:
     """Where there is no repository, the build has written the commit beside the code."""
     write(package / "REVISION", f"{COMMIT}\n")

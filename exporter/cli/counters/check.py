@@ -22,10 +22,9 @@ from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.release import Release, fitting, installed
 
 FORMATS = ("table", "json")
-LONGEST_NAME, MOST_NEAREST = 16, 3
 CUDA = re.compile(r"(\d{1,2})\.(\d{1,2})")
 TAKEN_FOR = {"tensor_fp16": "tensor+FP16", "fma": "FP32+FP16", "fp32": "FP32"}
-"""By field of Activity."""
+"""By field of Activity: what a signal is, where its name does not tell."""
 NOT_SUPPORTED = 27
 
 
@@ -94,17 +93,12 @@ def chip_of(text: str, known: Sequence[str]) -> str:
     Raises:
         ConfigError: CUPTI does not know it.
     """
-    from difflib import get_close_matches
-
     name = text.upper()
     if name in known:
         return name
-    *others, last = get_close_matches(name[:LONGEST_NAME], known, MOST_NEAREST) or [""]
-    near = f"{', '.join(others)} or {last}" if others else last
-    nearest = f", did you mean {near}?" if near else ""
     raise ConfigError(
-        f"--chip: this release of CUPTI does not know {config.shown(text)}{nearest} "
-        "(see roofline-exporter counters check)"
+        f"--chip: this release of CUPTI does not know {config.shown(text)}"
+        f"{config.did_you_mean(name, known)} (see roofline-exporter counters check)"
     )
 
 
@@ -156,15 +150,11 @@ def check_all(library: CuptiLibrary, release: Release) -> list[Checked]:
     return found
 
 
-def _taken_for(metric: Metric) -> str:
-    """Return what a signal is, where its name does not tell."""
-    return TAKEN_FOR.get(metric.field, "")
-
-
 def _sampled(checked: Checked) -> str:
     """Return what is measured, by unit and link."""
     named = (
-        _taken_for(metric) or metric.signal.removesuffix("_receive").removesuffix("_transmit")
+        TAKEN_FOR.get(metric.field)
+        or metric.signal.removesuffix("_receive").removesuffix("_transmit")
         for metric in checked.metrics
     )
     return ", ".join(dict.fromkeys(named))
@@ -178,7 +168,7 @@ _LISTING: tuple[Column[Checked], ...] = (
 )
 _SHEET: tuple[Column[Metric], ...] = (
     Column("SIGNAL", lambda each: Cell(each.signal), 1),
-    Column("OF", lambda each: Cell(_taken_for(each)), 3),
+    Column("OF", lambda each: Cell(TAKEN_FOR.get(each.field, "")), 3),
     Column("METRIC", lambda each: Cell(safe(each.name)), 2, least=20, most=120, shrinks=True),
 )
 

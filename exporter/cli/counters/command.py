@@ -1,54 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ``counters ACTION``: the table of its actions, and which options go with each."""
+"""Runs ``counters ACTION``: its actions, and which options go with each."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol, cast
 
 from exporter.cli import config
 from exporter.cli.command import Invocation
 from exporter.errors import ConfigError
 
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One word that may follow ``counters``."""
-
-    help: str
-    module: str
-    """What runs it."""
-    options: frozenset[str] = frozenset()
-    """Those that it takes, of the command's."""
-
-
-class Module(Protocol):
-    """The module of an action."""
-
-    def run(self, invocation: Invocation) -> int:
-        """Run the action; return the exit code."""
-
-
-ACTIONS: Mapping[str, Action] = {
-    "check": Action(
-        "Show which of CUPTI's metrics gives which signal, and what is missing; needs neither GPU "
-        "nor driver.",
-        "exporter.cli.counters.check",
-        frozenset({"chip", "cuda", "format"}),
-    ),
-    "pause": Action(
-        "Have the daemon of this machine hand its counters to a profiler, within 2 s.",
-        "exporter.cli.counters.lending",
-    ),
-    "resume": Action("Have it take them again.", "exporter.cli.counters.lending"),
+ACTIONS = {
+    "check": "Show which of CUPTI's metrics gives which signal, and what is missing; needs neither "
+    "GPU nor driver.",
+    "pause": "Have the daemon of this machine hand its counters to a profiler, within 2 s.",
+    "resume": "Have it take them again.",
 }
+OF_CHECK = ("chip", "cuda", "format")
+"""The options that only this action takes."""
 
 
 def add_options(parser: config.Parser) -> None:
     """Add the options of the command."""
-    words = " ".join(f"{name}: {action.help}" for name, action in ACTIONS.items())
+    words = " ".join(f"{name}: {help}" for name, help in ACTIONS.items())
     parser.own.add_argument("action", nargs="?", metavar="ACTION", help=words)
     parser.own.add_argument(
         "--chip", metavar="CHIP", help="check: one chip, such as GA102. (default: all)"
@@ -74,13 +45,18 @@ def run(invocation: Invocation) -> int:
     names = ", ".join(ACTIONS)
     if given.action is None:
         raise ConfigError(f"counters: expected one of {names}")
-    action = ACTIONS.get(given.action)
-    if action is None:
+    if given.action not in ACTIONS:
         nearest = config.did_you_mean(given.action, ACTIONS)
         raise ConfigError(
             f"counters: expected one of {names}, got {config.shown(given.action)}{nearest}"
         )
-    for option in sorted(frozenset().union(*(each.options for each in ACTIONS.values()))):
-        if getattr(given, option) is not None and option not in action.options:
+    if given.action == "check":
+        from exporter.cli.counters import check
+
+        return check.run(invocation)
+    for option in OF_CHECK:
+        if getattr(given, option) is not None:
             raise ConfigError(f"--{option}: not an option of counters {given.action}")
-    return cast(Module, import_module(action.module)).run(invocation)
+    from exporter.cli.counters import lending
+
+    return lending.run(invocation)

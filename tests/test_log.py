@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import log
+from exporter.log.libraries import RateLimit
 
 FIELD = re.compile(r'([A-Za-z0-9_.:-]+)=("(?:[^"\\]|\\.)*"|[^ "=\\]+)(?: |$)')
 
@@ -34,7 +35,7 @@ def parsed_logfmt(line: str) -> dict[str, str]:
 def formatted(form: str, message: str, values: dict[str, Any]) -> str:
     record = logging.LogRecord("x", logging.INFO, "x", 1, message, None, None)
     record.fields = values
-    return log.FORMATTERS[form](tracebacks=False).format(record)
+    return log.LineFormatter(form, tracebacks=False).format(record)
 
 
 def test_a_line_has_time_level_message_and_fields() -> None:
@@ -42,7 +43,7 @@ def test_a_line_has_time_level_message_and_fields() -> None:
     record = logging.LogRecord("x", logging.WARNING, "x", 1, "GPU lost", None, None)
     record.created = 1_700_000_000.25
     record.fields = {"gpu": 3, "up": False, "name": "H100 SXM", "seconds": 1.5, "code": None}
-    assert log.LogfmtFormatter(tracebacks=False).format(record) == (
+    assert log.LineFormatter("logfmt", tracebacks=False).format(record) == (
         'time=2023-11-14T22:13:20.250Z level=warning msg="GPU lost" gpu=3 up=false '
         'name="H100 SXM" seconds=1.5'
     )
@@ -223,15 +224,15 @@ def test_the_event_loop_logs_ten_lines_a_minute(monkeypatch: pytest.MonkeyPatch)
     """Clients could cause them at will; the rest is counted."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("exporter.log.libraries._LIMIT", RateLimit())
     logger = logging.getLogger("asyncio")
-    logger.filters.clear()
+    monkeypatch.setattr(logger, "filters", [])
     stream = io.StringIO()
     for number in range(50):
         log.setup("info", "logfmt", stream)
         logger.error("bad request %d", number)
     now += 60
     logger.error("later")
-    logger.filters.clear()
 
     lines = stream.getvalue().splitlines()
     assert len(lines) == 11

@@ -14,18 +14,11 @@ import threading
 from types import TracebackType
 from typing import TextIO
 
-from exporter.log.formatters import FORMATTERS, JsonFormatter, LogfmtFormatter
+from exporter.log.formatters import LineFormatter
 from exporter.log.libraries import limit_libraries
 from exporter.log.writer import LineWriter
 
-__all__ = ["FORMATTERS", "LEVELS", "JsonFormatter", "LogfmtFormatter", "dropped", "flush", "setup"]
-
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+__all__ = ["LineFormatter", "dropped", "flush", "setup"]
 
 STANDARD_ERROR = 2
 EXIT_SECONDS = 1.0
@@ -39,7 +32,7 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     ``extra={"fields": {…}}``; `formatters` says where it is cut. A `stream`
     that is not standard error is written to directly.
     """
-    formatter = FORMATTERS[form](tracebacks=level == "debug")
+    formatter = LineFormatter(form, tracebacks=level == "debug")
     stream = stream or sys.stderr
     handler: logging.Handler
     if _descriptor(stream) == STANDARD_ERROR:
@@ -50,7 +43,7 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
         handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(LEVELS[level])
+    root.setLevel(level.upper())
     limit_libraries()
     logging.captureWarnings(True)
 

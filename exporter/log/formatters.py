@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -24,22 +24,21 @@ _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # ASCII without space, quote, equals si
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
-class _Formatter(logging.Formatter):
-    """Turns a record into ordered pairs; subclasses write them."""
+class LineFormatter(logging.Formatter):
+    """Turns a record into ordered pairs, and these into a line without its end."""
 
-    def __init__(self, *, tracebacks: bool) -> None:
+    def __init__(self, form: str, *, tracebacks: bool) -> None:
         super().__init__()
+        self._write = FORMS[form]
         self._tracebacks = tracebacks
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
         pairs = self._pairs(record)
-        line = self.write(pairs)
+        line = self._write(pairs)
         if len(line) <= LONGEST_LINE:
             return line
-        return self.write({key: pairs[key] for key in _RESERVED} | {"cut": True})
-
-    def write(self, pairs: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+        return self._write({key: pairs[key] for key in _RESERVED} | {"cut": True})
 
     def _pairs(self, record: logging.LogRecord) -> dict[str, Any]:
         moment = datetime.fromtimestamp(record.created, timezone.utc)
@@ -63,23 +62,9 @@ class _Formatter(logging.Formatter):
         return pairs
 
 
-class LogfmtFormatter(_Formatter):
+def _logfmt(pairs: Mapping[str, Any]) -> str:
     """``time=… level=… msg="…" key=value``; text that is not plain is a JSON string in ASCII."""
-
-    def write(self, pairs: Mapping[str, Any]) -> str:
-        """Return the line without its end."""
-        return " ".join(f"{_key(key)}={_value(value)}" for key, value in pairs.items())
-
-
-class JsonFormatter(_Formatter):
-    """One JSON object in ASCII; numbers and booleans stay what they are."""
-
-    def write(self, pairs: Mapping[str, Any]) -> str:
-        """Return the line without its end."""
-        return _ascii(pairs)
-
-
-FORMATTERS = {"logfmt": LogfmtFormatter, "json": JsonFormatter}
+    return " ".join(f"{_key(key)}={_value(value)}" for key, value in pairs.items())
 
 
 def _key(key: str) -> str:
@@ -106,3 +91,7 @@ def _cut(text: str) -> str:
 def _ascii(value: object) -> str:
     # json.dumps leaves DEL as it is, the one control character that ASCII has above 31.
     return json.dumps(value).replace("\x7f", "\\u007f")
+
+
+FORMS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {"logfmt": _logfmt, "json": _ascii}
+"""``json`` is one object in ASCII; numbers and booleans stay what they are."""

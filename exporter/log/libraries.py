@@ -40,5 +40,7 @@ def limit_libraries() -> None:
     logger.handlers.clear()
     logger.setLevel(logging.ERROR)
     logger.propagate = True
-    if not any(isinstance(known, RateLimit) for known in logger.filters):
-        logger.addFilter(RateLimit())
+    logger.addFilter(_LIMIT)
+
+
+_LIMIT = RateLimit()

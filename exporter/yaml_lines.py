@@ -26,40 +26,30 @@ MAX_DEPTH = 32
 MAX_NODES = 50_000
 """Of values, containers among them: four times those of the bundled spec file."""
 MAX_DIGITS = 1000
-_TOO_MANY = f"more than {MAX_NODES} values, expected a smaller YAML file"
 
 _UNPRINTABLE = re.compile(
     "[^\x09\x0a\x0d\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
-_TAG = "tag:yaml.org,2002:"
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
-_LOADER: Any = type("_Loader", (getattr(yaml, "CBaseLoader", yaml.BaseLoader),), {})
-"""Composes nodes; the tag of a plain scalar gives its type."""
 # As YAML 1.2 has it: no octal by a leading zero and no base 60, so 0123 and 1:30 stay text.
 # Also text is 1E30, an exponent with neither point nor sign: PCI device ids look like that.
-for _kind, _form, _first in (
-    ("null", r"(?:~|null|Null|NULL|)\Z", ["~", "n", "N", ""]),
+_CONVERTERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+    (r"~|null|Null|NULL|", lambda text: None),
+    (r"true|True|TRUE|yes|Yes|YES|on|On|ON", lambda text: True),
+    (r"false|False|FALSE|no|No|NO|off|Off|OFF", lambda text: False),
     (
-        "bool",
-        r"(?:true|True|TRUE|yes|Yes|YES|on|On|ON|false|False|FALSE|no|No|NO|off|Off|OFF)\Z",
-        list("tTyYoOfFnN"),
+        r"[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+",
+        lambda text: int(text.replace("_", ""), 16 if text.startswith("0x") else 10),
     ),
-    ("int", r"(?:[-+]?(?:0|[1-9][0-9_]*)|0x[0-9a-fA-F]+)\Z", list("-+0123456789")),
     (
-        "float",
-        r"(?:[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
-        r"|[0-9]+[eE][-+][0-9]+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN))\Z",
-        list("-+.0123456789"),
+        r"[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
+        r"|[0-9]+[eE][-+][0-9]+|\.(?:inf|Inf|INF))|\.(?:nan|NaN|NAN)",
+        lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text)),
     ),
-):
-    _LOADER.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(_form), _first)
-
-_CONVERTERS: dict[str, Callable[[str], Any]] = {
-    f"{_TAG}null": lambda text: None,
-    f"{_TAG}bool": lambda text: text.lower() in ("true", "yes", "on"),
-    f"{_TAG}int": lambda text: int(text.replace("_", ""), 16 if text.startswith("0x") else 10),
-    f"{_TAG}float": lambda text: float(re.sub(r"\.(?=[a-zA-Z])", "", text)),
-}
+)
+"""What an unquoted scalar of this form means; any other is text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,88 +116,92 @@ def loads(text: str, name: str, *, lines: bool = True) -> Document:
         line = text.count("\n", 0, unprintable.start()) + 1
         code = ord(unprintable.group())
         raise ConfigError(f"{name}:{line}: control character U+{code:04X}, expected printable text")
-    reader = _Reader(name, keeps_lines=lines)
+    reader = _Reader(text, name, keeps_lines=lines)
     try:
-        _check_events(text, name)
-        root = yaml.compose(text, Loader=_LOADER)
+        value = reader.document()
     except yaml.YAMLError as error:
         raise ConfigError(_syntax_message(name, error)) from error
-    value = None if root is None else reader.value(root, ())
     return Document(name, value, reader.lines)
 
 
-def _check_events(text: str, name: str) -> None:
-    """Refuse what composing would follow without end: depth (it recurses), aliases, many values."""
-    depth = nodes = documents = 0
-    for event in yaml.parse(text, Loader=_LOADER):
-        if isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            if event.anchor is not None:
-                what = clipped(str(event.anchor))
-                _fail(name, event, f"anchor or alias '{what}', expected the value written out")
-            tag = getattr(event, "tag", None)
-            if tag is not None and tag != f"{_TAG}str":
-                _fail(name, event, f"tag {clipped(tag)}, expected plain YAML")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        elif isinstance(event, yaml.DocumentStartEvent):
-            documents += 1
-        if depth > MAX_DEPTH:
-            _fail(name, event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
-        if nodes > 2 * MAX_NODES:  # a key is a node, too
-            _fail(name, event, _TOO_MANY)
-        if documents > 1:
-            _fail(name, event, "a second document, expected one")
-
-
 class _Reader:
-    """Turns nodes into data and notes the line of every key."""
+    """Turns events into data and notes the line of every key."""
 
-    def __init__(self, name: str, *, keeps_lines: bool) -> None:
-        self.name = name
-        self._keeps_lines = keeps_lines
+    def __init__(self, text: str, name: str, *, keeps_lines: bool) -> None:
         self.lines: dict[KeyPath, int] = {}
+        self._events = yaml.parse(text, Loader=_LOADER)
+        self._name = name
+        self._keeps_lines = keeps_lines
         self._values = 0
 
-    def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        """Return the data of a node."""
+    def document(self) -> Any:
+        """Return the data of the one document; None where there is none."""
+        value = None
+        documents = 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    self._fail(event, "a second document, expected one")
+                value = self._value(next(self._events), ())
+        return value
+
+    def _value(self, event: Any, path: KeyPath) -> Any:
+        self._check(event)
         self._values += 1
         if self._values > MAX_NODES:
-            _fail(self.name, node, _TOO_MANY)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            return [self._noted(item, item, (*path, n)) for n, item in enumerate(node.value)]
-        convert = _CONVERTERS.get(node.tag)
-        if convert is None:
-            return node.value
-        if len(node.value) > MAX_DIGITS:
-            _fail(self.name, node, "a number with too many digits, expected fewer")
-        return convert(node.value)
+            self._fail(event, f"more than {MAX_NODES} values, expected a smaller YAML file")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event)
+        if len(path) >= MAX_DEPTH:
+            self._fail(event, f"nested deeper than {MAX_DEPTH} levels, expected fewer")
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path)
+        items: list[Any] = []
+        while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._noted(item, item, (*path, len(items))))
+        return items
 
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+    def _mapping(self, path: KeyPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                _fail(self.name, key, "a list or mapping as a key, expected text")
+        while not isinstance(key := next(self._events), yaml.MappingEndEvent):
+            self._check(key)
+            if not isinstance(key, yaml.ScalarEvent):
+                self._fail(key, "a list or mapping as a key, expected text")
             key_path = (*path, key.value)
             if key.value in found:
                 first = self.lines.get(key_path)
                 where = "" if first is None else f" (it is on line {first})"
-                _fail(self.name, key, f"key '{clipped(key.value)}' again, expected it once{where}")
-            found[key.value] = self._noted(value, key, key_path)
+                self._fail(key, f"key '{clipped(key.value)}' again, expected it once{where}")
+            found[key.value] = self._noted(next(self._events), key, key_path)
         return found
 
-    def _noted(self, node: yaml.Node, begins: yaml.Node, path: KeyPath) -> Any:
+    def _noted(self, event: Any, begins: Any, path: KeyPath) -> Any:
         if self._keeps_lines:
             self.lines[path] = begins.start_mark.line + 1
-        return self.value(node, path)
+        return self._value(event, path)
 
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        is_plain = event.implicit[0]
+        for form, convert in _CONVERTERS if is_plain else ():
+            if re.fullmatch(form, text):
+                if len(text) > MAX_DIGITS:
+                    self._fail(event, "a number with too many digits, expected fewer")
+                return convert(text)
+        return text
 
-def _fail(name: str, place: Any, problem: str) -> NoReturn:
-    raise ConfigError(f"{name}:{place.start_mark.line + 1}: {one_line(problem)}")
+    def _check(self, event: Any) -> None:
+        """Refuse anchors, aliases and tags."""
+        anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
+        if anchor is not None:
+            what = clipped(str(anchor))
+            self._fail(event, f"anchor or alias '{what}', expected the value written out")
+        if tag is not None and tag != _TEXT_TAG:
+            self._fail(event, f"tag {clipped(tag)}, expected plain YAML")
+
+    def _fail(self, event: Any, problem: str) -> NoReturn:
+        raise ConfigError(f"{self._name}:{event.start_mark.line + 1}: {one_line(problem)}")
 
 
 def _syntax_message(name: str, error: yaml.YAMLError) -> str:

@@ -13,10 +13,6 @@ from exporter.cli.command import STOPPED, USAGE, Invocation
 from exporter.errors import ConfigError, ExporterError, limited, one_line
 
 
-def add_options(parser: config.Parser) -> None:
-    """Add nothing: every flag is a setting."""
-
-
 def run(invocation: Invocation) -> int:
     """Print the problems, or that there is none; return the exit code."""
     found = problems(invocation.argv, invocation.environ, invocation.parser)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any
 
 from exporter import log
 from exporter.cli import config
@@ -27,19 +27,10 @@ class Command:
 
     help: str
     module: str
-    """What adds its options and runs it; loaded only for this command. What takes long to import is
-    imported in its `run`, so that help and mistakes come at once."""
+    """Has ``run(invocation)``, which returns the exit code, and ``add_options(parser)`` if it has
+    options. Loaded only for this command; what takes long to import is imported in its `run`, so
+    that help and mistakes come at once."""
     usage: str = "[FLAGS]"
-
-
-class Module(Protocol):
-    """The module of a command."""
-
-    def add_options(self, parser: config.Parser) -> None:
-        """Add the command's own options to the flags of the settings."""
-
-    def run(self, invocation: Invocation) -> int:
-        """Run the command; return the exit code."""
 
 
 COMMANDS: Mapping[str, Command] = {
@@ -130,12 +121,13 @@ def _run(words: Sequence[str]) -> int:
     argv = words[1:] if name else words
     if name == "run":  # reads the words after its name itself, also where this package is not
         return launch.main(argv)
-    module = cast(Module, import_module(command.module))
+    module: Any = import_module(command.module)
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
         command.help if name else _overview(),
     )
-    module.add_options(parser)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
     options = config.parse(argv, parser).options
     if getattr(options, "help", False):
         print(parser.format_help(), end="")
@@ -143,7 +135,8 @@ def _run(words: Sequence[str]) -> int:
     if getattr(options, "version", False):
         print(_version_line())
         return STOPPED
-    return module.run(Invocation(argv, os.environ, parser, options))
+    code: int = module.run(Invocation(argv, os.environ, parser, options))
+    return code
 
 
 def _overview() -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.cli.command import STOPPED, Invocation, on_stop
-from exporter.cli.config import Parser, shown
-from exporter.cli.config.coerce import Unexpected, duration
+from exporter.cli.config import Parser
+from exporter.cli.config.coerce import duration, option
 from exporter.clock import Clock, SystemClock, next_due_seconds
 from exporter.errors import ConfigError, ExporterError
 
@@ -44,7 +44,8 @@ def run(invocation: Invocation) -> int:
         raise ConfigError("record: expected a FILE, such as support.jsonl.gz")
     if settings.replay is not None:
         raise ConfigError("--replay: a recording cannot be recorded again, copy the file")
-    length, path = length_seconds(given.duration), Path(given.file)
+    length = None if given.duration is None else option("--duration", LENGTH, given.duration)
+    path = Path(given.file)
     check_path(path, force=given.force)
 
     from exporter.cli.readers import choose_readers, choose_workloads
@@ -75,20 +76,6 @@ def run(invocation: Invocation) -> int:
             source.stop()
     print(summary)
     return STOPPED
-
-
-def length_seconds(text: str | None) -> float | None:
-    """Return ``--duration`` in seconds; None where it was not given.
-
-    Raises:
-        ConfigError: it is no duration.
-    """
-    if text is None:
-        return None
-    try:
-        return LENGTH.parse(text)
-    except Unexpected:
-        raise ConfigError(f"--duration: expected {LENGTH.expected}, got {shown(text)}") from None
 
 
 def check_path(path: Path, *, force: bool) -> None:

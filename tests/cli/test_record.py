@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.cli.record import check_path, length_seconds, record
+from exporter.cli.record import check_path, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
@@ -212,15 +212,6 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path, name: str) -> 
     """Before any GPU is asked."""
     with pytest.raises(ConfigError, match="expected the path of a file in a directory that exists"):
         check_path(tmp_path / name, force=False)
-
-
-def test_a_duration_is_read_as_everywhere() -> None:
-    """With the same units, and refused in the same words."""
-    assert length_seconds(None) is None
-    assert length_seconds("90s") == 90.0
-    assert length_seconds("5m") == 300.0
-    with pytest.raises(ConfigError, match=r"^--duration: expected a duration .*, got '1 hour'$"):
-        length_seconds("1 hour")
 
 
 # A full disk

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
-from exporter.errors import one_line
+from exporter.errors import ConfigError, one_line
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
@@ -105,6 +105,14 @@ def shown(text: str) -> str:
     return f"'{one_line(text if len(text) <= 80 else text[:77] + '...')}'"
 
 
+def option(flag: str, kind: Kind[T], text: str) -> T:
+    """Return the value of a command's own option; raise ConfigError if it cannot be read."""
+    try:
+        return kind.parse(text)
+    except Unexpected:
+        raise ConfigError(f"{flag}: expected {kind.expected}, got {shown(text)}") from None
+
+
 def duration(least: str, most: str) -> Kind[float]:
     """Return the kind of the durations between two bounds, such as 500ms, in seconds."""
     shortest, longest = (_seconds(text) for text in (least, most))
@@ -145,6 +153,18 @@ def decimal(least: float, most: float) -> Kind[float]:
         return float(text)
 
     return Kind(parse, "NUMBER", f"a number from {least:g} to {most:g}")
+
+
+def matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
+    """Return what converts text that matches as a whole."""
+    whole = re.compile(pattern)
+
+    def parse(text: str) -> T:
+        if not whole.fullmatch(text):
+            raise Unexpected
+        return convert(text)
+
+    return parse
 
 
 def choice(*names: Word) -> Kind[Word]:
@@ -286,20 +306,9 @@ def _scenario(text: str) -> str | Path:
     return _path(text)
 
 
-def _matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
-    """Return what converts text that matches as a whole."""
-    whole = re.compile(pattern)
+_path = matched(r"[^\0]+", Path)
 
-    def parse(text: str) -> T:
-        if not whole.fullmatch(text):
-            raise Unexpected
-        return convert(text)
-
-    return parse
-
-
-_path = _matched(r"[^\0]+", Path)
-
+FORMAT = choice("table", "json")
 BOOLEAN: Kind[bool] = Kind(_boolean, "BOOLEAN", "true or false")
 LOG_LEVEL: Kind[LogLevel] = Kind(_log_level, _LOG_LEVELS.metavar, _LOG_LEVELS.expected)
 RATIO: Kind[float] = Kind(decimal(0, 1).parse, "RATIO", "a ratio from 0 to 1, such as 0.01")
@@ -325,16 +334,16 @@ GPUS: Kind[tuple[str, ...]] = Kind(
     is_list=True,
 )
 MODE: Kind[int] = Kind(
-    _matched(r"0?[0-7]{3}", lambda text: int(text, 8)), "MODE", "permissions in octal, such as 0660"
+    matched(r"0?[0-7]{3}", lambda text: int(text, 8)), "MODE", "permissions in octal, such as 0660"
 )
 GROUP: Kind[str] = Kind(
-    _matched(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", str),
+    matched(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?", str),
     "GROUP",
     "the name or number of a group, such as gpu-users",
 )
 PATTERN: Kind[re.Pattern[str]] = Kind(_pattern, "REGEX", "a regular expression")
 LIBRARY: Kind[str] = Kind(
-    _matched(r"[^\0]+", str), "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
+    matched(r"[^\0]+", str), "LIBRARY", "the path or name of a library, such as libnvidia-ml.so.1"
 )
 URL: Kind[Url] = Kind(_url, "URL", "a URL such as http://127.0.0.1:19400", public=_without_user)
 ENGINE: Kind[str] = Kind(
@@ -342,7 +351,7 @@ ENGINE: Kind[str] = Kind(
     "HOST:PORT|PATH",
     "HOST, HOST:PORT or the path of a Unix socket, such as localhost:5555",
 )
-USER: Kind[str] = Kind(_matched(r"[^:]+", str), "USER", "a name without a colon")
+USER: Kind[str] = Kind(matched(r"[^:]+", str), "USER", "a name without a colon")
 BUNDLED_SCENARIOS = ("demo", "mixed")
 SCENARIO: Kind[str | Path] = Kind(
     _scenario,

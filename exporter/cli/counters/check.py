@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from exporter.cli import config
 from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.config.coerce import FORMAT, Kind, matched, option
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.errors import ConfigError, LibraryUnavailable
@@ -21,8 +21,17 @@ from exporter.sources.cupti.host import Host, supported_chips
 from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.release import Release, fitting, installed
 
-FORMATS = ("table", "json")
-CUDA = re.compile(r"(\d{1,2})\.(\d{1,2})")
+
+def _release(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)
+
+
+CUDA = Kind(
+    matched(r"[0-9]{1,2}\.[0-9]{1,2}", _release),
+    "VERSION",
+    "a version such as 12.9",
+)
 TAKEN_FOR = {"tensor_fp16": "tensor+FP16", "fma": "FP32+FP16", "fp32": "FP32"}
 """By field of Activity: what a signal is, where its name does not tell."""
 NOT_SUPPORTED = 27
@@ -38,10 +47,11 @@ def run(invocation: Invocation) -> int:
         CuptiError: CUPTI cannot sample the chip.
     """
     settings, given = invocation.settings(), invocation.options
-    form = given.format or "table"
-    if form not in FORMATS:
-        raise ConfigError(f"--format: expected table or json, got {config.shown(form)}")
-    cuda = driver_cuda(settings.nvml_library) if given.cuda is None else cuda_of(given.cuda)
+    form = option("--format", FORMAT, given.format or "table")
+    if given.cuda is None:
+        cuda = driver_cuda(settings.nvml_library)
+    else:
+        cuda = option("--cuda", CUDA, given.cuda)
     release = fitting(installed(), cuda)[0]
     library = CuptiLibrary(release.library)
     screen = screen_of(sys.stdout, invocation.environ)
@@ -56,18 +66,6 @@ def run(invocation: Invocation) -> int:
     for line in [json.dumps(answer, indent=2)] if form == "json" else lines:
         print(encodable(line, sys.stdout.encoding))
     return STOPPED
-
-
-def cuda_of(text: str) -> tuple[int, int]:
-    """Return the version of CUDA in ``--cuda``.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    found = CUDA.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"--cuda: expected a version such as 12.9, got {config.shown(text)}")
-    return int(found[1]), int(found[2])
 
 
 def driver_cuda(path: str | None) -> tuple[int, int] | None:

@@ -12,10 +12,6 @@ from exporter.cli.command import Invocation
 log = logging.getLogger(__name__)
 
 
-def add_options(parser: config.Parser) -> None:
-    """Add nothing: every flag is a setting."""
-
-
 def run(invocation: Invocation) -> int:
     """Serve until stopped; return the exit code."""
     # They wait until there are handlers: a reload or a stop right after the start is meant.

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from exporter.cli import config
 from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.config.coerce import FORMAT, option
 from exporter.cli.terminal.screen import encodable, screen_of
 from exporter.errors import ConfigError
 
 if TYPE_CHECKING:
     from exporter.specs import GpuModel, SpecBook
 
-FORMATS = ("table", "json")
 MOST_CANDIDATES = 8
 
 
@@ -39,8 +39,7 @@ def run(invocation: Invocation) -> int:
     Raises ConfigError where the spec file is bad, or no GPU model, or more than one, has the name.
     """
     settings, given = invocation.settings(), invocation.options
-    if given.format not in FORMATS:
-        raise ConfigError(f"--format: expected table or json, got {config.shown(given.format)}")
+    form = option("--format", FORMAT, given.format)
 
     from exporter.cli.specs.listing import listing
     from exporter.cli.specs.sheet import sheet
@@ -53,7 +52,7 @@ def run(invocation: Invocation) -> int:
     models = tuple(book.models.values()) if chosen is None else (chosen,)
     screen = screen_of(sys.stdout, invocation.environ)
     lines: Iterable[str]
-    if given.format == "json":
+    if form == "json":
         lines = [json_text(specs_answer(models, book), indent=2)]
     elif chosen is None:
         lines = listing(models, screen)

@@ -13,15 +13,22 @@ from functools import partial
 from exporter import log
 from exporter.cli import config
 from exporter.cli.command import Invocation
+from exporter.cli.config.coerce import Kind, option
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.status.readers import Reader, Reply, ask_daemon, local_reader
 from exporter.cli.status.render import rendered, view
 from exporter.cli.status.watch import Frame, watch
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
-from exporter.errors import ConfigError, SourceError
+from exporter.errors import SourceError
 from exporter.model.snapshot import Snapshot
 
 WATCH_SECONDS = "1s"
+_DURATION: Kind[float] = config.BY_NAME["poll.interval"].kind
+INTERVAL = Kind(
+    lambda text: _DURATION.parse(text if text[-1:].isalpha() else f"{text}s"),
+    "SECONDS",
+    f"{_DURATION.expected}, or seconds",
+)
 
 _NO_REPLY = Reply("", Snapshot(0.0))
 
@@ -49,7 +56,7 @@ def run(invocation: Invocation) -> int:
     """
     # Logging is set up only if this process reads the GPUs.
     settings, given = invocation.settings(), invocation.options
-    interval = None if given.watch is None else _interval_seconds(given.watch)
+    interval = None if given.watch is None else option("--watch", INTERVAL, given.watch)
     with ExitStack() as stack:
         reader, first = _reader(settings, interval, stack)
         if interval is None:
@@ -62,17 +69,6 @@ def run(invocation: Invocation) -> int:
         if given.json:
             return _print_for_ever(reader, first, interval)
         return watch(Frames(reader, first), interval, sys.stdout, invocation.environ)
-
-
-def _interval_seconds(text: str) -> float:
-    kind = config.BY_NAME["poll.interval"].kind
-    try:
-        seconds: float = kind.parse(text if text[-1:].isalpha() else f"{text}s")
-    except ValueError:
-        raise ConfigError(
-            f"--watch: expected {kind.expected}, or seconds, got {config.shown(text)}"
-        ) from None
-    return seconds
 
 
 def _reader(

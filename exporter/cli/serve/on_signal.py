@@ -104,19 +104,15 @@ class Reloader(_OnRequest):
         self._pause = pause
 
     def _once(self) -> None:
-        self._read()
-        self._pause(PAUSE_SECONDS)
-
-    def _read(self) -> None:
         try:
             reloaded = self._reload()
             self._apply(reloaded.settings)
         except ConfigError as error:
             log.warning("configuration not reloaded, the old one stays: %s", error)
-            return
         except BaseException:  # SystemExit and MemoryError too
             log.exception("configuration not reloaded, the old one stays")
-            return
-        log.info("configuration reloaded")
-        if reloaded.needs_restart:
-            log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
+        else:
+            log.info("configuration reloaded")
+            if reloaded.needs_restart:
+                log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
+        self._pause(PAUSE_SECONDS)

@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from exporter.cli.terminal.screen import Screen, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.specs import GpuModel, assumed_precision
 
+T = TypeVar("T")
+
 TERA, GIGA, MEGA = 1e12, 1e9, 1e6
 RIDGE_DIGITS = 4
 """Significant digits of a ridge point."""
-
-
-def scaled(value: float | None, scale: float, digits: int = 6) -> Cell:
-    """Return a figure in multiples of `scale`, or that it is not known."""
-    return UNKNOWN if value is None else Cell(number(value / scale, digits))
 
 
 def number(value: float, digits: int = 6) -> str:
@@ -24,9 +22,22 @@ def number(value: float, digits: int = 6) -> str:
     return f"{value:.0f}" if value >= 10**digits else f"{value:.{digits}g}"
 
 
-def known(value: float | None, scale: float, digits: int) -> Cell:
-    """Return a figure in multiples of `scale`, or nothing where there is none."""
-    return NOTHING if value is None else scaled(value, scale, digits)
+def figures(
+    header: str,
+    value: Callable[[T], float | None],
+    rank: int,
+    scale: float = 1,
+    *,
+    digits: int = 6,
+    absent: Cell = UNKNOWN,
+) -> Column[T]:
+    """Return a column of figures in multiples of `scale`."""
+
+    def cell(row: T) -> Cell:
+        found = value(row)
+        return absent if found is None else Cell(number(found / scale, digits))
+
+    return Column(header, cell, rank, most=14, right=True)
 
 
 def _peak(precision: str | None, model: GpuModel) -> Cell:
@@ -43,12 +54,14 @@ def _assumed(model: GpuModel) -> str | None:
     return assumed_precision(peaks) or ("fp32" if "fp32" in peaks else None)
 
 
-def _ridge(model: GpuModel) -> Cell:
+def _ridge(model: GpuModel) -> float | None:
     peak = model.peak_flops_per_second.get(_assumed(model) or "")
     bandwidth = model.memory_bandwidth_bytes_per_second
-    return (
-        UNKNOWN if peak is None or not bandwidth else Cell(number(peak / bandwidth, RIDGE_DIGITS))
-    )
+    return None if peak is None or not bandwidth else peak / bandwidth
+
+
+def _tensor(model: GpuModel) -> Cell:
+    return _peak(assumed_precision(model.peak_flops_per_second), model)
 
 
 _LISTING: tuple[Column[GpuModel], ...] = (
@@ -64,30 +77,22 @@ _LISTING: tuple[Column[GpuModel], ...] = (
     Column("NAME", lambda model: Cell(safe(model.product)), 8, least=12, most=40, shrinks=True),
     Column("ARCH", lambda model: Cell(safe(model.architecture)), 7, most=16),
     Column("FP32", lambda model: _peak("fp32", model), 6, most=10, right=True),
-    Column("16-BIT TENSOR", lambda model: _tensor(model), 2, most=13, right=True),
+    Column("16-BIT TENSOR", _tensor, 2, most=13, right=True),
     Column("FP8 TENSOR", lambda model: _peak("fp8_tensor", model), 5, most=10, right=True),
-    Column(
-        "GB/s",
-        lambda model: scaled(model.memory_bandwidth_bytes_per_second, GIGA),
-        3,
-        most=10,
-        right=True,
-    ),
-    Column("RIDGE FLOP/B", _ridge, 4, most=12, right=True),
-    Column("TDP W", lambda model: scaled(model.tdp_watts, 1), 9, most=10, right=True),
+    figures("GB/s", lambda model: model.memory_bandwidth_bytes_per_second, 3, GIGA),
+    figures("RIDGE FLOP/B", _ridge, 4, digits=RIDGE_DIGITS),
+    figures("TDP W", lambda model: model.tdp_watts, 9),
 )
-
-
-def _tensor(model: GpuModel) -> Cell:
-    return _peak(assumed_precision(model.peak_flops_per_second), model)
 
 
 def listing(models: Sequence[GpuModel], screen: Screen) -> Iterator[str]:
     """Yield one line for each GPU model."""
     yield from laid_out(_LISTING, models, screen)
-    for note in (
-        "Dense peaks in TFLOP/s (FMA = 2 operations), * computed from SMs and clock. The ridge is "
-        "16-bit tensor peak (bf16; fp16 where there is none), or FP32 without tensor cores, over "
-        "memory bandwidth. specs NAME shows one GPU model with its sources.",
-    ):
-        yield from (screen.painted(line, "faint") for line in wrapped(note, screen.columns))
+    yield from (screen.painted(line, "faint") for line in wrapped(_NOTE, screen.columns))
+
+
+_NOTE = (
+    "Dense peaks in TFLOP/s (FMA = 2 operations), * computed from SMs and clock. The ridge is "
+    "16-bit tensor peak (bf16; fp16 where there is none), or FP32 without tensor cores, over "
+    "memory bandwidth. specs NAME shows one GPU model with its sources."
+)

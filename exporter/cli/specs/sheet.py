@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from exporter.cli.specs.listing import GIGA, MEGA, RIDGE_DIGITS, TERA, known, number, scaled
+from exporter.cli.specs.listing import GIGA, MEGA, RIDGE_DIGITS, TERA, figures, number
 from exporter.cli.terminal.screen import Screen, pad, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.specs import GpuModel, SpecBook
@@ -23,43 +23,27 @@ def _ceiling_columns(model: GpuModelJson) -> tuple[Column[CeilingJson], ...]:
         ratio = ratios.get(ceiling.precision)
         return NOTHING if ratio is None else Cell(f"{100 * ratio:.1f} %")
 
+    def origin(ceiling: CeilingJson) -> Cell:
+        return Cell("SMs x clock" if ceiling.precision in derived else "published")
+
     return (
         Column("PRECISION", lambda each: Cell(each.precision), 1, most=24),
-        Column(
-            "PEAK TFLOP/s",
-            lambda each: scaled(each.spec_flops_per_second, TERA),
-            2,
-            most=14,
-            right=True,
-        ),
-        Column(
-            "RIDGE FLOP/B",
-            lambda each: scaled(each.spec_ridge_flops_per_byte, 1, RIDGE_DIGITS),
-            3,
-            most=14,
-            right=True,
+        figures("PEAK TFLOP/s", lambda each: each.spec_flops_per_second, 2, TERA),
+        figures(
+            "RIDGE FLOP/B", lambda each: each.spec_ridge_flops_per_byte, 3, digits=RIDGE_DIGITS
         ),
         Column("ACHIEVABLE", reached, 4, most=10, right=True),
-        Column(
-            "TFLOP/s",
-            lambda each: known(each.achievable_flops_per_second, TERA, 4),
-            6,
-            most=14,
-            right=True,
+        figures(
+            *("TFLOP/s", lambda each: each.achievable_flops_per_second, 6, TERA),
+            digits=4,
+            absent=NOTHING,
         ),
-        Column(
-            "FLOP/B",
-            lambda each: known(each.achievable_ridge_flops_per_byte, 1, RIDGE_DIGITS),
-            7,
-            most=14,
-            right=True,
+        figures(
+            *("FLOP/B", lambda each: each.achievable_ridge_flops_per_byte, 7),
+            digits=RIDGE_DIGITS,
+            absent=NOTHING,
         ),
-        Column(
-            "FROM",
-            lambda each: Cell("SMs x clock" if each.precision in derived else "published"),
-            5,
-            most=11,
-        ),
+        Column("FROM", origin, 5, most=11),
     )
 
 

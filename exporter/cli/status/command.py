@@ -16,9 +16,9 @@ from exporter.cli.command import Invocation
 from exporter.cli.config.coerce import Kind, option
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.status.readers import Reader, Reply, ask_daemon, local_reader
-from exporter.cli.status.render import rendered, view
-from exporter.cli.status.watch import Frame, watch
-from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
+from exporter.cli.status.render import View, rendered, view
+from exporter.cli.status.watch import watch
+from exporter.cli.terminal.screen import encodable, safe, screen_of
 from exporter.errors import SourceError
 from exporter.model.snapshot import Snapshot
 
@@ -68,7 +68,7 @@ def run(invocation: Invocation) -> int:
             return 0
         if given.json:
             return _print_for_ever(reader, first, interval)
-        return watch(Frames(reader, first), interval, sys.stdout, invocation.environ)
+        return watch(Refresher(reader, first), interval, sys.stdout, invocation.environ)
 
 
 def _reader(
@@ -106,16 +106,16 @@ def _print(line: str) -> None:
     print(encodable(line, sys.stdout.encoding))
 
 
-class Frames:
-    """Reads the next frame; while the daemon does not answer, shows the last reply and why."""
+class Refresher:
+    """Reads what to show next; while the daemon does not answer, shows the last reply and why."""
 
     def __init__(self, reader: Reader, first: Reply | None) -> None:
         self._reader = reader
         self._next = first
         self._last = first
 
-    def __call__(self) -> Frame:
-        """Read once; return what to show of it."""
+    def __call__(self) -> View:
+        """Read once."""
         reply, self._next = self._next, None
         notices: tuple[str, ...] = ()
         if reply is None:
@@ -125,12 +125,7 @@ class Frames:
                 reply, notices = self._last, (str(error),)
         reply = reply or _NO_REPLY
         notices = (*notices, *reply.notices)
-        shown = view(reply.snapshot, notices, since_start=reply.since_start)
-
-        def frame(screen: Screen) -> list[str]:
-            return list(rendered(shown, screen))
-
-        return frame
+        return view(reply.snapshot, notices, since_start=reply.since_start)
 
 
 def _print_for_ever(reader: Reader, first: Reply | None, interval_seconds: float) -> int:

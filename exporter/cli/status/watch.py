@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TextIO
 
+from exporter.cli.status.render import View, rendered
 from exporter.cli.terminal.screen import Screen, encodable, screen_of
 
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 RESIZE_SECONDS = 0.1
 """How soon a resized terminal is redrawn."""
-
-Frame = Callable[[Screen], Sequence[str]]
 
 
 class _Ended(Exception):
@@ -28,15 +27,14 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 def watch(
-    frames: Callable[[], Frame],
+    views: Callable[[], View],
     interval_seconds: float,
     stream: TextIO,
     environ: Mapping[str, str],
 ) -> int:
-    """Print a frame every interval until SIGINT or SIGTERM; return the exit code.
+    """Print a view every interval until SIGINT or SIGTERM; return the exit code.
 
-    `frames` reads and returns the next frame. If the cursor cannot be moved, frames are separated
-    by an empty line.
+    `views` reads the next. If the cursor cannot be moved, an empty line is between two.
     """
     old_handler = signal.signal(signal.SIGTERM, _end)
     moves = screen_of(stream, environ).moves
@@ -44,13 +42,13 @@ def watch(
         if moves:
             stream.write(HIDE_CURSOR + HOME + CLEAR_BELOW)
         while True:
-            frame = frames()
-            shown = _show(frame, stream, environ)
+            view = views()
+            shown = _show(view, stream, environ)
             due = time.monotonic() + interval_seconds
             while (left := due - time.monotonic()) > 0:
                 time.sleep(min(left, RESIZE_SECONDS))
                 if moves and screen_of(stream, environ) != shown:
-                    shown = _show(frame, stream, environ)
+                    shown = _show(view, stream, environ)
     except (KeyboardInterrupt, _Ended):
         return 0
     finally:
@@ -60,10 +58,10 @@ def watch(
             stream.flush()
 
 
-def _show(frame: Frame, stream: TextIO, environ: Mapping[str, str]) -> Screen:
-    """Print a frame; return the size that it was made for."""
+def _show(view: View, stream: TextIO, environ: Mapping[str, str]) -> Screen:
+    """Print a view; return the size that it was made for."""
     screen = screen_of(stream, environ)
-    lines = [encodable(line, stream.encoding) for line in frame(screen)]
+    lines = [encodable(line, stream.encoding) for line in rendered(view, screen)]
     if not screen.moves:
         stream.write("\n".join([*lines, "", ""]))
     else:

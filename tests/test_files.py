@@ -50,22 +50,6 @@ def test_nothing_else_is_opened(tmp_path: Path) -> None:
             assert caught.value.strerror == reason
 
 
-def test_a_file_that_becomes_a_fifo_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was looked at is not what is opened; no descriptor stays open."""
-    fifo, file = tmp_path / "fifo", tmp_path / "file"
-    os.mkfifo(fifo)
-    file.touch()
-    status = file.stat()
-    before = len(os.listdir("/proc/self/fd"))
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "stat", lambda _path: status)
-        with pytest.raises(OSError, match="a FIFO"):
-            open_regular(fifo)
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_a_path_that_cannot_be_one() -> None:
     """NUL ends a path for the kernel."""
     with pytest.raises(ValueError, match="null byte"):

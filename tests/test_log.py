@@ -175,15 +175,6 @@ def test_warnings_of_the_event_loop_are_left_out(level: str) -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_default_stream_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """Standard output belongs to what commands print."""
-    log.setup("info", "logfmt")
-    logging.getLogger("exporter.test").info("m")
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.endswith("level=info msg=m\n")
-
-
 @pytest.mark.parametrize("form", ["logfmt", "json"])
 def test_long_text_is_cut(form: str) -> None:
     """A line is bounded, whatever a driver, a file or a report put into it."""

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -122,35 +121,6 @@ def test_a_flush_gives_up_after_its_time_and_the_next_at_once(pipe: Pipe) -> Non
 
     os.read(pipe.reader, 65536)
     wait_until(lambda: pipe.writer.flush(5) or None, 5, "the reader came back")
-
-
-def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe) -> None:
-    """Another program may have set O_NONBLOCK on a terminal that both share."""
-    os.set_blocking(pipe.end, False)
-    before = time.process_time()
-    for number in range(3):
-        pipe.writer.put(b"%d" % number * 3000 + b"\n")
-    time.sleep(10 * writers.RETRY_SECONDS)
-    assert time.process_time() - before < 5 * writers.RETRY_SECONDS, "it spins"
-    pipe.writer.put(b"end\n")
-    assert [line[:1] for line in pipe.read_until(b"end")] == [b"0", b"1", b"2", b"e"]
-    assert pipe.writer.dropped == 0
-
-
-def test_a_full_disk_loses_lines_until_there_is_space(tmp_path: Path) -> None:
-    """How many is said in front of the first line that can be written again."""
-    full, log = os.open("/dev/full", os.O_WRONLY), os.open(tmp_path / "log", os.O_CREAT | os.O_RDWR)
-    writer = LineWriter(full, lambda lines: b"dropped %d\n" % lines)
-    for _ in range(5):
-        writer.put(b"lost\n")
-        assert writer.flush(5)
-    os.dup2(log, full)
-    writer.put(b"back\n")
-    assert writer.flush(5)
-    assert (tmp_path / "log").read_bytes() == b"dropped 5\nback\n"
-    assert writer.dropped == 5
-    os.close(full)
-    os.close(log)
 
 
 # In a process of its own

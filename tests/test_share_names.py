@@ -54,19 +54,6 @@ def test_there_is_no_other_name_of_an_instance(path: Path) -> None:
     assert [found[0] for found in OTHERS.finditer(text.replace(known, ""))] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("GPU 0, MIG 2", "GPU 0 MIG 2", "memory, MIG {instance}", '"mig", " MIG $1"'),
-        *("GPU 0 (MIG instance 3) of node", "(MIG instance {{ . }})", "GPU instance 2 of GPU-a"),
-        *("GPU 0.1", "`${gpu}.${instance}`", "GPU {{gpu}} {{gpu_instance}}"),
-        "tensor {{gpu_instance}}",
-    ],
-)
-def test_what_was_once_another_name_is_found(name: str) -> None:
-    assert OTHERS.search(name)
-
-
 def test_the_name() -> None:
     """Of a group of readings too."""
     assert (share_name(2, None), share_name(2, 1)) == ("2", "2/1")

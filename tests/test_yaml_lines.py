@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from pathlib import Path
@@ -194,12 +193,6 @@ def test_reads_what_pyyaml_writes(value: object, flow: bool) -> None:
     """Plain data that PyYAML wrote, in its block or flow style, is read back the same."""
     text = yaml.dump(value, Dumper=_NoAliases, default_flow_style=flow)
     assert loads(text, "f").value == value
-
-
-@given(st.dictionaries(st.text(st.characters(codec="ascii")), st.integers()))
-def test_reads_json(value: dict[str, int]) -> None:
-    """JSON is YAML."""
-    assert loads(json.dumps(value), "f").value == value
 
 
 @given(st.text())

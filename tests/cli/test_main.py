@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import platform
 import socket
 import subprocess
@@ -143,45 +141,6 @@ def test_serve_is_the_default(
     daemon.serve = serve  # type: ignore[attr-defined]
     assert outcome(capsys, *argv) == (0, "", "")
     assert seen[0].process_max == (3 if argv[-1:] == ["--process.max=3"] else 32)
-
-
-def test_serve_gets_a_way_to_read_the_configuration_again(
-    daemon: ModuleType, tmp_path: Path
-) -> None:
-    """The same flags, variables and file are read, and compared with what runs."""
-    file = tmp_path / "ops.yaml"
-    file.write_text("process: {max: 3}")
-
-    def serve(settings: config.Settings, reload: Callable[[], config.Reloaded]) -> int:
-        assert reload() == config.Reloaded(settings, ())
-        file.write_text("process: {max: 4}\nsource: {gpm: false}")
-        assert reload().settings.process_max == 4
-        assert reload().needs_restart == ("source.gpm",)
-        file.write_text("process: [")
-        with pytest.raises(ConfigError, match=r"ops\.yaml:\d+: "):
-            reload()
-        return 1
-
-    daemon.serve = serve  # type: ignore[attr-defined]
-    assert cli.main(["serve", "--config.file", str(file)]) == 1
-
-
-def test_once_logs_as_the_settings_say(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Logging stands before the command starts; pages go to standard output."""
-
-    def once(settings: config.Settings) -> int:
-        logging.getLogger("exporter.cli.print_metrics").debug(
-            "reading", extra={"fields": {"gpu": 0}}
-        )
-        print("gpu_up 1")
-        return 0
-
-    monkeypatch.setattr("exporter.cli.print_metrics.once", once)
-    code, out, err = outcome(capsys, "once", "--log.format=json", "--log.level=debug")
-    assert (code, out) == (0, "gpu_up 1\n")
-    assert json.loads(err)["gpu"] == 0
 
 
 @pytest.mark.parametrize(
@@ -379,11 +338,6 @@ def loaded_by(*commands: Sequence[str]) -> set[str]:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "exporter" in loaded
     return loaded
-
-
-def test_healthcheck_loads_no_web_framework() -> None:
-    """A check that runs every few seconds starts fast: standard library only."""
-    assert not loaded_by(["healthcheck", "--url=127.0.0.1:1"]) & HEAVY
 
 
 def test_help_and_mistakes_come_before_what_takes_long_to_load() -> None:

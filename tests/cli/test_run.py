@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from exporter.cli import main as cli
-from roofline_job import command, launch
+from roofline_job import launch
 from roofline_job.launch import (
     INJECT,
     Options,
@@ -235,45 +232,6 @@ def test_output_that_cannot_be_written_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-class _Failing(io.RawIOBase):
-    def __init__(self, error: OSError, fd: int) -> None:
-        self.error: OSError | None = error
-        self.fd = fd
-
-    def fileno(self) -> int:
-        return self.fd
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        if self.error is not None:
-            raise self.error
-        return len(data)
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [(OSError(28, "No space left"), "roofline-exporter: No space left\n"), (BrokenPipeError(), "")],
-)
-def test_what_is_left_is_written_off(
-    error: OSError,
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-) -> None:
-    """The same within one process."""
-    with open(tmp_path / "out", "wb") as file:
-        raw = _Failing(error, file.fileno())
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(raw)))
-        assert main(["--help"]) == 1
-        monkeypatch.undo()
-        assert os.path.samefile(f"/proc/self/fd/{file.fileno()}", os.devnull)
-        raw.error = None  # what is in the buffer
-    assert capsys.readouterr().err == said
-
-
 def test_streams_that_are_closed_are_no_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,32 +283,6 @@ def test_the_job_is_the_same_process() -> None:
         "job": "resnet",
         "client": True,
     }
-
-
-def test_it_becomes_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The words and the environment are those that the system gets."""
-
-    class _Became(BaseException):
-        pass
-
-    def become(word: str, words: Sequence[str], environ: Mapping[str, str]) -> None:
-        raise _Became(word, words, environ["ROOFLINE_JOB_NAME"], environ["PATH"])
-
-    monkeypatch.setattr(launch, "_undo_what_python_set", lambda: None)
-    monkeypatch.setattr(os, "execvpe", become)
-    with pytest.raises(_Became) as caught:
-        main(["--job", "a", "--", "python", "x"], {"PATH": "/p"})
-    assert caught.value.args == ("python", ["python", "x"], "a", "/p")
-
-
-def test_an_interrupt_before_that_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for every other command."""
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(launch, "execute", interrupted)
-    assert main(["--", "true"]) == 130
 
 
 def test_signals_and_locale_are_as_the_job_would_have_them() -> None:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from exporter.specs.book import bare_name
 from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests.cli.outcomes import outcome
-from tests.terminals import REPOSITORY, Terminal, environment
+from tests.terminals import Terminal, environment
 
 OWN = """
 sources: {LAB: our own bench}
@@ -304,37 +302,7 @@ def test_a_mistake_is_one_line(
     assert err.startswith(f"roofline-exporter: {message}")
 
 
-def test_flags_may_stand_before_and_after_the_name(
-    own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The order of words does not matter."""
-    outs = {
-        outcome(capsys, "specs", *words)[1]
-        for words in (
-            ("our-board", "--specs", str(own), "--format", "json"),
-            ("--specs", str(own), "our-board", "--format", "json"),
-            ("--format", "json", "--specs", str(own), "our-board"),
-        )
-    }
-    assert len(outs) == 1
-    assert json.loads(outs.pop())["products"][0]["key"] == "our-board"
-
-
 # As a command.
-
-
-def test_a_reader_that_leaves_early() -> None:
-    """``specs | head -1`` prints nothing on standard error."""
-    found = subprocess.run(
-        f"{sys.executable} -m exporter specs --format json | head -c 10",
-        shell=True,
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        env=environment(),
-        check=False,
-    )
-    assert (found.stdout, found.stderr) == ('{\n  "schem', "")
 
 
 @pytest.mark.parametrize("columns", [60, 160])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import stat
 import subprocess
@@ -22,7 +21,6 @@ from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "roofline-exporter.service"
-OTHER_USER = 12346
 REFUSED: Mapping[str, str] = {
     "process_vm_readv": "call('process_vm_readv', os.getppid(), 0, 0, 0, 0, 0)",
     "process_vm_writev": "call('process_vm_writev', os.getppid(), 0, 0, 0, 0, 0)",
@@ -70,52 +68,6 @@ def test_unit_refuses(what: str) -> None:
     )
     expected = "EAFNOSUPPORT" if what in {"netlink", "packet"} else "EPERM"
     assert done.stdout == f"{expected}\n"
-
-
-@pytest.fixture
-def other_user() -> Iterator[int]:
-    """A process of another user, with a variable that shows what it does; its number."""
-    words = ["setpriv", f"--reuid={OTHER_USER}", "--clear-groups", "sleep", "60"]
-    with subprocess.Popen(words, env={"PATH": os.environ["PATH"], "RANK": "0"}) as process:
-        comm = Path(f"/proc/{process.pid}/comm")
-        wait_until(lambda: comm.read_text() == "sleep\n", 10, "the process")
-        yield process.pid
-        process.kill()
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "reads"),
-    [
-        (set(), {"comm", "cmdline"}),
-        ({"CAP_SYS_PTRACE"}, {"comm", "cmdline", "root"}),
-        ({"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}, {"comm", "cmdline", "environ", "mem", "root"}),
-    ],
-    ids=["none", "ptrace", "both"],
-)
-def test_other_users_processes_need_two_capabilities(
-    other_user: int, capabilities: set[str], reads: set[str]
-) -> None:
-    """What docs/deploy.md says of other-users.conf, what is gained by it, and that
-    it reads everything."""
-    if os.geteuid() != 0:
-        pytest.skip("capabilities take root to give")
-    kept = "".join(f",+{each.removeprefix('CAP_').lower()}" for each in sorted(capabilities))
-    as_exporter = ["setpriv", "--reuid=65532", "--regid=65532", "--clear-groups"]
-    as_exporter += [f"--{kind}=-all{kept}" for kind in ("inh-caps", "ambient-caps", "bounding-set")]
-    tried = {
-        "comm": ["cat", f"/proc/{other_user}/comm"],
-        "cmdline": ["cat", f"/proc/{other_user}/cmdline"],
-        "environ": ["cat", f"/proc/{other_user}/environ"],
-        "mem": ["dd", f"if=/proc/{other_user}/mem", "count=0", "status=none"],
-        "root": ["ls", f"/proc/{other_user}/root/"],
-    }
-    done = {
-        what: subprocess.run(
-            [*as_exporter, *words], capture_output=True, check=False, timeout=30
-        ).returncode
-        for what, words in tried.items()
-    }
-    assert {what for what, code in done.items() if code == 0} == reads
 
 
 @pytest.fixture

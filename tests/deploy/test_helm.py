@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,7 +27,6 @@ from deploy.prometheus import render_rules
 from deploy.prometheus.thresholds import load
 from exporter import __version__
 from exporter.cli.config.flags import FLAGS
-from tests.conftest import require_tool
 from tests.deploy.helm import CHART, NAME, ROOT, Object, Values, helm, objects, refusal, rendering
 from tests.deploy.pod_security import rights, violations
 
@@ -377,23 +375,6 @@ def test_rules_know_what_the_operator_calls_the_job(name: str) -> None:
         assert not any("dashboard_url" in rule["annotations"] for rule in alerts.values())
 
 
-def test_promtool_reads_the_rules(tmp_path: Path) -> None:
-    """The content of each object is a file of rules."""
-    promtool = require_tool("promtool")
-    for path, rule in _rules():
-        file = tmp_path / path.name
-        file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
-        done = subprocess.run(
-            [promtool, "check", "rules", str(file)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert re.search(r"SUCCESS: [1-9]", done.stdout)
-
-
 def test_dashboards_are_those_of_the_files() -> None:
     """Each in an object of its own, which Grafana's sidecar finds and the API server takes."""
     made = [each for each in _monitored() if each["kind"] == "ConfigMap"]
@@ -653,54 +634,11 @@ def test_a_release_fits_into_its_secret() -> None:
     assert (len(_packed()) + len(manifest)) * 4 / 3 < MEBIBYTE
 
 
-def test_a_copy_without_its_links_says_so(tmp_path: Path) -> None:
-    """Some tools leave links out when they copy a repository."""
-    copied = tmp_path / NAME
-    shutil.copytree(CHART, copied, ignore=shutil.ignore_patterns("files"))
-    assert objects(chart=copied)
-    for key, folder in (("prometheusRule", "rules"), ("dashboards", "dashboards")):
-        done = rendering({key: {"enabled": True}}, chart=copied)
-        assert f"{key}.enabled: files/{folder} is missing" in done.stderr
-
-
 def test_chart_is_of_this_version() -> None:
     """And names the image of it by that."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
     assert _exporter(objects())["image"] == f"{DEFAULTS['image']['repository']}:{__version__}"
-
-
-def test_two_releases_with_long_names_have_no_object_in_common() -> None:
-    """In one namespace, as long as a release's name may be."""
-    many: Values = {
-        "dra": {"enabled": True},
-        "tlsServerConfig": {"enabled": True},
-        **{each: {"enabled": True} for each in ("podMonitor", "prometheusRule", "dashboards")},
-    }
-    names = [
-        {
-            (made["kind"], made["metadata"]["name"])
-            for made in objects(
-                {**many, "fullnameOverride": f"{'gpu-' * 13}{number}"}, "--kube-version", "1.34"
-            )
-        }
-        for number in (1, 2)
-    ]
-
-    assert names[0].isdisjoint(names[1])
-
-
-def test_is_part_of_another_chart(tmp_path: Path) -> None:
-    """Helm then adds the key `global`, and the release has another name."""
-    outer = {"apiVersion": "v2", "name": "outer", "version": "1.0.0"}
-    (tmp_path / "Chart.yaml").write_text(yaml.safe_dump(outer), encoding="utf-8")
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "charts" / f"{NAME}.tgz").write_bytes(_packed())
-    values = {"global": {"a": 1}, NAME: {"fullnameOverride": "gpus", "nameOverride": "gpu"}}
-    made = objects(values, chart=tmp_path)
-    assert {each["metadata"]["name"] for each in made} == {"gpus"}
-    labels = _of_kind(made, "DaemonSet")["spec"]["selector"]["matchLabels"]
-    assert labels["app.kubernetes.io/name"] == "gpu"
 
 
 # What is documented

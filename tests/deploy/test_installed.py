@@ -253,22 +253,3 @@ def test_what_needs_them_says_so(installed: Path) -> None:
     assert done.stderr.startswith("roofline-exporter: No module named ")
     assert done.stderr.endswith("installed without its dependencies, it can only `run` jobs\n")
     assert done.stderr.count("\n") == 1
-
-
-def test_every_other_command_is_an_ordinary_python(installed: Path) -> None:
-    """What an operator sets for Python holds for the daemon."""
-    folder = installed.parent.parent / "lib" / VERSION / "site-packages"
-    shown = folder / "shown.pth"
-    shown.write_text("import sys; sys.stderr.write(f'{sys.flags}\\n')\n", encoding="utf-8")
-    try:
-        environ = {"PYTHONOPTIMIZE": "1"}
-        once = start(installed, "once", environ=environ).stderr.splitlines()[0]
-        run = start(installed, "run", environ=environ).stderr.splitlines()
-    finally:
-        shown.unlink()
-
-    assert "isolated=0" in once
-    assert "optimize=1" in once
-    assert run[0] == once
-    assert "isolated=1" in run[-2]
-    assert "optimize=0" in run[-2]

@@ -4,14 +4,8 @@ profile but for the exceptions that the default and each overlay name."""
 
 from __future__ import annotations
 
-import copy
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,8 +17,7 @@ import yaml
 
 from tests.deploy import helm
 from tests.deploy.kubectl import rendered
-from tests.deploy.pod_security import CONTROLS, containers, rights, violations
-from tests.waiting import wait_until
+from tests.deploy.pod_security import containers, rights, violations
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 MANIFEST = FOLDER / "base" / "daemonset.yml"
@@ -120,14 +113,6 @@ def _validate(objects: Sequence[Mapping[str, Any]]) -> None:
             kubernetes_validate.validate(each, version, strict=True)
 
 
-def test_schema_refuses_a_wrong_key() -> None:
-    """The check below can fail."""
-    wrong = copy.deepcopy(dict(_base()))
-    wrong["spec"]["template"]["spec"]["hostPIDs"] = True
-    with pytest.raises(kubernetes_validate.ValidationError):
-        _validate([wrong])
-
-
 def test_default_is_what_the_chart_renders() -> None:
     """`make manifests` wrote it; `kubectl apply -f` and `-k` give the same."""
     assert MANIFEST.read_text() == helm.manifest(), "run `make manifests`"
@@ -143,74 +128,6 @@ def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
     (mount,) = _exporter(pod)["volumeMounts"]
     assert volume["hostPath"]["path"] == mount["mountPath"] == "/var/lib/kubelet/pod-resources"
     assert mount["readOnly"] is True
-
-
-WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-CONNECT = "import os, socket, sys; {} socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
-OWNER = ""
-IN_ITS_GROUP = "os.setgroups([0]); os.setresgid(*[65532] * 3); os.setresuid(*[65532] * 3);"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-@pytest.mark.parametrize(
-    ("mask", "who", "is_let_in"),
-    [
-        (0o022, OWNER, True),
-        (0o022, IN_ITS_GROUP, False),
-        (0o117, OWNER, True),
-        (0o117, IN_ITS_GROUP, True),
-    ],
-    ids=["owner", "group", "owner of 0660", "group of 0660"],
-)
-def test_the_owner_of_the_kubelets_socket_needs_no_capability(
-    mask: int, who: str, is_let_in: bool
-) -> None:
-    """The kubelet leaves the mode to its umask: with the usual one a group has no way in."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as kubelet:
-        Path(folder).chmod(0o750)
-        before = os.umask(mask)
-        try:
-            kubelet.bind(f"{folder}/kubelet.sock")
-        finally:
-            os.umask(before)
-        kubelet.listen()
-        done = subprocess.run(
-            [
-                *(WITHOUT_CAPABILITIES if who == OWNER else ()),
-                *(sys.executable, "-I", "-c", CONNECT.format(who), f"{folder}/kubelet.sock"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert (done.returncode == 0) == is_let_in, done.stderr
-    assert is_let_in or "PermissionError" in done.stderr
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root's processes can be looked at")
-@pytest.mark.parametrize(
-    ("target", "may_look"),
-    [((), False), (WITHOUT_CAPABILITIES, True)],
-    ids=["root", "root without a capability"],
-)
-def test_pids_of_the_node_let_user_0_end_processes_of_root(
-    target: Sequence[str], may_look: bool
-) -> None:
-    """What the overlay `holders` and docs/helm.md say that hostPID costs the default."""
-    with subprocess.Popen([*target, "sleep", "60"]) as process:
-        comm = Path(f"/proc/{process.pid}/comm")
-        wait_until(lambda: comm.read_text() == "sleep\n", 10, "the process")
-        for words, expected in (
-            (["cat", f"/proc/{process.pid}/environ"], may_look),
-            (["ls", f"/proc/{process.pid}/root/"], may_look),
-            (["kill", str(process.pid)], True),
-        ):
-            done = subprocess.run(
-                [*WITHOUT_CAPABILITIES, *words], capture_output=True, check=False, timeout=30
-            )
-            assert (done.returncode == 0) == expected, done.stderr
-        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_restricted_passes_without_exception(tmp_path: Path) -> None:
@@ -352,67 +269,3 @@ def test_jobs_have_no_socket_but_with_the_overlay(tmp_path: Path) -> None:
     before, after = pod["initContainers"][0], _exporter(pod)
     assert all(each in after["volumeMounts"] for each in before["volumeMounts"])
     assert re.search(rf"chgrp {rights(pod)['runAsGroup']} \.", before["args"][0])
-
-
-# The table of controls itself
-
-GOOD: Mapping[str, Any] = {
-    "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-    "containers": [
-        {
-            "name": "c",
-            "securityContext": {
-                "allowPrivilegeEscalation": False,
-                "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
-            },
-        }
-    ],
-    "volumes": [{"name": "s", "secret": {"secretName": "s"}}],
-}
-BAD: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]] = (
-    ("HostProcess", {"windowsOptions": {"hostProcess": True}}, {}, {}),
-    ("Host Namespaces", {}, {"hostPID": True}, {}),
-    ("Host Namespaces", {}, {"hostNetwork": True}, {}),
-    ("Host Namespaces", {}, {"hostIPC": True}, {}),
-    ("Privileged Containers", {"privileged": True}, {}, {}),
-    ("Capabilities", {"capabilities": {}}, {}, {}),
-    ("Capabilities", {"capabilities": {"drop": ["ALL"], "add": ["SYS_PTRACE"]}}, {}, {}),
-    ("HostPath Volumes", {}, {"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}, {}),
-    ("Host Ports", {}, {}, {"ports": [{"containerPort": 1, "hostPort": 1}]}),
-    ("Host Probes / Lifecycle Hooks", {}, {}, {"livenessProbe": {"httpGet": {"host": "1.2.3.4"}}}),
-    ("AppArmor", {"appArmorProfile": {"type": "Unconfined"}}, {}, {}),
-    ("SELinux", {"seLinuxOptions": {"type": "spc_t"}}, {}, {}),
-    ("SELinux", {"seLinuxOptions": {"role": "sysadm_r"}}, {}, {}),
-    ("/proc Mount Type", {"procMount": "Unmasked"}, {}, {}),
-    ("Sysctls", {}, {"securityContext": {"sysctls": [{"name": "kernel.shmmax"}]}}, {}),
-    ("Volume Types", {}, {"volumes": [{"name": "n", "nfs": {}}]}, {}),
-    ("Privilege Escalation", {"allowPrivilegeEscalation": True}, {}, {}),
-    ("Running as Non-root", {"runAsNonRoot": False}, {}, {}),
-    ("Running as Non-root user", {"runAsUser": 0}, {}, {}),
-    ("Seccomp", {"seccompProfile": {"type": "Unconfined"}}, {}, {}),
-    ("Seccomp", {}, {"securityContext": {"runAsNonRoot": True}}, {}),
-)
-"""A control; and what is added to a container's rights, the pod and the container to fail it."""
-
-
-def test_a_good_pod_passes() -> None:
-    """The one that the bad ones are made of."""
-    assert violations(GOOD) == set()
-
-
-@pytest.mark.parametrize(("control", "given", "pod", "container"), BAD)
-def test_each_control_refuses(
-    control: str, given: Mapping[str, Any], pod: Mapping[str, Any], container: Mapping[str, Any]
-) -> None:
-    """In a container, and in one that runs before it."""
-    for kind in ("containers", "initContainers"):
-        bad = copy.deepcopy(dict(GOOD)) | copy.deepcopy(dict(pod))
-        changed = copy.deepcopy(GOOD["containers"][0]) | dict(container)
-        changed["securityContext"] |= given
-        bad[kind] = [changed]
-        assert control in {name for name, _ in violations(bad)}
-
-
-def test_each_control_has_a_case() -> None:
-    """None of them is only believed to work."""
-    assert {control for control, *_ in BAD} == set(CONTROLS)

@@ -50,13 +50,6 @@ def test_prometheus_looks_where_the_files_are_mounted() -> None:
         assert (PROMETHEUS.parent / folder).is_dir()
 
 
-def test_example_of_targets_has_their_shape() -> None:
-    """A copy of it is a valid file of targets."""
-    (group,) = _load(PROMETHEUS.parent / "targets" / "gpu-nodes.yml.example")
-    assert all(re.fullmatch(r"[a-z0-9-]+:19400", target) for target in group["targets"])
-    assert "instance" not in group["labels"]
-
-
 def test_amtool_reads_the_configuration(tmp_path: Path) -> None:
     """As it is, and with the webhook of its example."""
     amtool = require_tool("amtool")

@@ -98,11 +98,6 @@ def test_image_has_the_extra_that_the_kubelet_needs() -> None:
     assert not [package for package in locked if "cupti" in package]
 
 
-def test_build_tool_is_locked() -> None:
-    """The tool that pyproject.toml asks for builds the wheel inside the image."""
-    assert "hatchling" in _locked("build.txt")
-
-
 @pytest.mark.parametrize(
     "name",
     [

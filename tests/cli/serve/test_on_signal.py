@@ -89,23 +89,6 @@ def test_nothing_ends_it(error: BaseException, rig: Rig, caplog: pytest.LogCaptu
     assert rig.applied.get(timeout=SECONDS).process_max == 5
 
 
-def test_a_log_that_fails_does_not_end_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Out of memory, a line cannot be written either."""
-    rig.reloader.start()
-
-    def fail(*_words: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("exporter.cli.serve.on_signal.log.exception", fail)
-        rig.answers.put(MemoryError())
-        rig.reloader.request()
-        rig.answers.put(Reloaded(Settings(process_max=6), ()))
-        while rig.applied.empty():
-            rig.reloader.request()
-    rig.go_on.release()
-
-
 def test_no_thread_is_no_reason_to_end(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

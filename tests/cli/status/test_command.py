@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import http.server
-import io
 import json
 import os
 import re
@@ -22,7 +21,6 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from exporter.cli.terminal.screen import Screen
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.snapshot import Snapshot
@@ -134,15 +132,6 @@ def test_in_a_pipe(stub: Stub) -> None:
 
     answer = run("status", "--url", stub.url, "--json")
     assert answer.stdout == stub.body.decode() + "\n"
-
-
-def test_an_encoding_without_our_characters(stub: Stub) -> None:
-    """Similar characters are printed, nothing is raised."""
-    found = run("status", "--url", stub.url, env=environment(PYTHONIOENCODING="ascii"))
-
-    assert found.returncode == 0
-    assert found.stdout.isascii()
-    assert "0-43 %" in found.stdout
 
 
 def test_watch_redraws_in_place(stub: Stub, terminal: Callable[..., Terminal]) -> None:
@@ -376,18 +365,3 @@ def test_without_a_driver_it_is_one_line(nobody: str) -> None:
     (line,) = found.stderr.splitlines()
     assert line.startswith("roofline-exporter: no daemon (http://127.0.0.1:")
     assert "and --nvml.library /nonexistent/libnvidia-ml.so.1" in line
-
-
-def test_a_port_of_its_own_choice_needs_a_url() -> None:
-    """Nobody knows where a daemon with port 0 listens."""
-    found = run("status", "--web.listen-address=:0")
-
-    assert found.returncode == 2
-    assert "status: web.listen-address has port 0, expected --url URL" in found.stderr
-
-
-def test_the_screen_of_something_without_a_file() -> None:
-    """Output into memory is no terminal."""
-    from exporter.cli.terminal.screen import screen_of
-
-    assert screen_of(io.StringIO(), {"TERM": "xterm"}) == Screen()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from exporter.cli.status.readers import read_answer
 from exporter.cli.status.render import rendered, view
-from exporter.cli.terminal.screen import Screen, cells
+from exporter.cli.terminal.screen import Screen
 from exporter.errors import SourceError
 from exporter.model.reading import Memory, Utilization, Vitals
 from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
@@ -54,24 +54,6 @@ def test_data_stall_is_shown_where_a_rank_reports() -> None:
     assert "  24 %  " in with_ranks(snapshots.h100_starved(), rank, replace(rank, rank=1))[-1]
     assert "  24 %  " in with_ranks(snapshots.h100_starved(), rank, replace(waits, rank=1))[-1]
     assert " 13\N{EN DASH}31 %" in row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
-
-
-def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
-    """Ended ranks, ranks elsewhere and unverified ranks have no column."""
-    rank = snapshots.rank_on_gpu()
-    nothing = lines_of(answer_of(EXAMPLES["training"]))
-
-    for other in (
-        replace(rank, processes=0),
-        replace(rank, gpu_uuid=None),
-        replace(rank, gpu_instance=1),
-        replace(rank, data_wait_ratio=None, data_stall_ratio=None),
-        replace(rank, verified=False),
-    ):
-        assert with_ranks(snapshots.h100_training(), other) == nothing
-    lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))
-    assert "<= 2 %" in row(lines, "2/1"), "its GPU was idle for no longer"
-    assert "<=" not in row(lines, "2/2") + row(lines, "2")
 
 
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
@@ -113,32 +95,6 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
         "Kubernetes cannot be read: what was known 12 min ago stays",
         "Container runtime cannot be read",
     ]
-
-
-def test_what_is_too_old_to_be_added_up_is_shown_nevertheless() -> None:
-    """The means of 10 s are without counters then, the saturation is DCGM's."""
-    answer = answer_of(EXAMPLES["training"])
-    share = answer["gpus"][0]["shares"][0]
-    share["activity"]["age_seconds"] = 30.0
-    share["saturation"] |= {"ratio": 0.37, "lower_ratio": 0.37, "upper_ratio": 0.37}
-    share["recent"]["saturation_ratio"] = None
-    share["recent"] |= {"saturation_lower_ratio": 0.0, "saturation_upper_ratio": 0.51}
-
-    assert "  37 %  " in row(lines_of(answer), "0")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.4, "1 s"), (2.9, "3 s"), (9.4, "9 s"), (9.5, None), (10.4, None), (30.0, "30 s")],
-)
-def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str | None) -> None:
-    """In the first seconds, and with a longer poll interval."""
-    answer = answer_of(EXAMPLES["training"])
-    answer["gpus"][0]["shares"][0]["recent"]["seconds"] = seconds
-    for columns in (60, 160):
-        title = " ".join(lines_of(answer, columns)).partition("GPU  ")[0]
-        assert ("means" in title) == (said is not None)
-        assert said is None or f"· means of the last {said} · driver 580" in title
 
 
 def test_since_start_no_time_is_claimed() -> None:
@@ -302,17 +258,3 @@ def test_an_answer_of_a_newer_version_is_read() -> None:
     newer = node() | {"schema_version": 2, "cooling": {"fans": 3}}
     newer["gpus"][0]["shares"][0]["mood"] = "good"
     assert lines_of(newer) == lines_of(node())
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_are_harmless(name: str) -> None:
-    """No escape sequence, control character or bidi mark gets through; rows stay aligned."""
-    answer = node()
-    answer["gpus"][0]["identity"]["name"] = name
-    answer["gpus"][0]["shares"][0]["holder"] = {"owner": name, "command": name, "class": name}
-    answer["gpus"][3]["down_reason"] = name
-
-    lines = lines_of(answer)
-    assert_fits(lines, 160)
-    table = [line for line in lines if line.startswith(("0 ", "1 ", "4 "))]
-    assert len({cells(line[: line.index(" °C")]) for line in table}) == 1

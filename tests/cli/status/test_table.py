@@ -56,6 +56,24 @@ def test_data_stall_is_shown_where_a_rank_reports() -> None:
     assert " 13\N{EN DASH}31 %" in row(lines_of(answer_of(EXAMPLES["estimate"])), "0")
 
 
+def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
+    """Ended ranks, ranks elsewhere and unverified ranks have no column."""
+    rank = snapshots.rank_on_gpu()
+    nothing = lines_of(answer_of(EXAMPLES["training"]))
+
+    for other in (
+        replace(rank, processes=0),
+        replace(rank, gpu_uuid=None),
+        replace(rank, gpu_instance=1),
+        replace(rank, data_wait_ratio=None, data_stall_ratio=None),
+        replace(rank, verified=False),
+    ):
+        assert with_ranks(snapshots.h100_training(), other) == nothing
+    lines = with_ranks(snapshots.h100_mig(2), snapshots.rank_on_instance(2))
+    assert "<= 2 %" in row(lines, "2/1"), "its GPU was idle for no longer"
+    assert "<=" not in row(lines, "2/2") + row(lines, "2")
+
+
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     """Its last readings are not shown."""
     screen = Screen(160, colour=True)
@@ -95,6 +113,20 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
         "Kubernetes cannot be read: what was known 12 min ago stays",
         "Container runtime cannot be read",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.4, "1 s"), (9.5, None), (10.4, None), (30.0, "30 s")],
+)
+def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str | None) -> None:
+    """In the first seconds, and with a longer poll interval."""
+    answer = answer_of(EXAMPLES["training"])
+    answer["gpus"][0]["shares"][0]["recent"]["seconds"] = seconds
+    for columns in (60, 160):
+        title = " ".join(lines_of(answer, columns)).partition("GPU  ")[0]
+        assert ("means" in title) == (said is not None)
+        assert said is None or f"· means of the last {said} · driver 580" in title
 
 
 def test_since_start_no_time_is_claimed() -> None:

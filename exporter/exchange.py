@@ -24,11 +24,7 @@ class Deadline:
         self._at = time.monotonic() + seconds
 
     def left(self) -> float:
-        """Return how many seconds are left.
-
-        Raises:
-            TimeoutError: none are.
-        """
+        """Return how many seconds are left; raise TimeoutError if none are."""
         left = self._at - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
@@ -62,11 +58,7 @@ class _Limited(io.RawIOBase):
 def connected(
     host: str, port: int, deadline: Deadline, context: ssl.SSLContext | None = None
 ) -> socket.socket:
-    """Return a socket to the first of the host's addresses that accepts, over TLS with a `context`.
-
-    Raises:
-        OSError: none does, or not over TLS.
-    """
+    """Return a socket to the host's first address that accepts, over TLS with a `context`."""
     problem = OSError("the name has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
         opened = socket.socket(family, kind, protocol)

@@ -16,7 +16,7 @@ import pynvml
 from exporter.cli.config import Settings
 from exporter.clock import Clock, SystemClock, stale_after_seconds
 from exporter.errors import ConfigError, LibraryUnavailable
-from exporter.model.readers import Readers, TrainingReports
+from exporter.model.readers import Readers
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import (
@@ -33,6 +33,7 @@ from exporter.sources.recording import Recording
 from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
 from exporter.sources.simulate import Simulation, load_scenario
+from exporter.sources.simulate.simulation import SimulatedJobs
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import SocketAccess, TrainingOptions, TrainingSource, candidates
 from exporter.sources.workload.container.containers import on_gpus
@@ -66,16 +67,6 @@ class NodeReaders(Readers, Protocol):
         """End the threads; one that hangs is not waited for."""
 
 
-class NodeReports(TrainingReports, Protocol):
-    """Training reports that are started and stopped with the daemon."""
-
-    def start(self) -> None:
-        """Begin to take reports."""
-
-    def stop(self) -> None:
-        """Take no more."""
-
-
 def any_pending(readers: Readers) -> bool:
     """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
     return any(report.reading is None and report.problem is None for report in readers.reports())
@@ -84,8 +75,7 @@ def any_pending(readers: Readers) -> bool:
 def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeReaders:
     """Return the readers that the settings ask for, not started; log if they are simulated.
 
-    Raises:
-        ConfigError: the scenario or the recording is bad.
+    Raises ConfigError if the scenario or the recording is bad.
     """
     if settings.replay is not None:
         return _replay(Recording(settings.replay), settings, clock)
@@ -139,9 +129,9 @@ def _counter_options(settings: Settings) -> CounterOptions:
 
 def choose_training(
     settings: Settings, readers: NodeReaders, clock: Clock
-) -> tuple[NodeReports, ...]:
+) -> tuple[SimulatedJobs | TrainingSource, ...]:
     """Return the sources of training reports, not started; simulated jobs come first."""
-    sources: list[NodeReports] = []
+    sources: list[SimulatedJobs | TrainingSource] = []
     if isinstance(readers, Simulation):
         sources.append(readers.jobs)
     if TRAINING in settings.sources:
@@ -197,8 +187,7 @@ def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -
 def as_played(settings: Settings) -> Settings:
     """Return the settings with the interval of the readings: a recording has its own.
 
-    Raises:
-        ConfigError: the recording is bad, or cannot be played so fast.
+    Raises ConfigError if the recording is bad, or cannot be played so fast.
     """
     if settings.replay is None:
         return settings

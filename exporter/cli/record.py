@@ -79,11 +79,7 @@ def run(invocation: Invocation) -> int:
 
 
 def check_path(path: Path, *, force: bool) -> None:
-    """Refuse a file that exists, unless forced, or that cannot be made.
-
-    Raises:
-        ConfigError: it is refused.
-    """
+    """Raise ConfigError for a file that exists, unless forced, or that cannot be made."""
     if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(f"{path}: expected the path of a file in a directory that exists")
     if not force and path.exists():

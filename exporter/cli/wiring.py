@@ -95,6 +95,8 @@ class Parts:
         self.training = choose_training(settings, self.fleet, clock)
         self.workloads = choose_workloads(settings, self.fleet, clock)
         self.collectives = choose_collectives(settings, self.fleet, clock)
+        found = () if self.collectives is None else (self.collectives,)
+        self._beside_the_fleet = (*self.training, *self.workloads, *found)
         self.publisher = Publisher(
             self.fleet,
             self.specs,
@@ -123,15 +125,17 @@ class Parts:
         self.publisher.reconfigure(specs, _rules(settings))
         self.pages.reconfigure(_render_options(settings))
 
+    def start(self) -> None:
+        """Start to read."""
+        self.fleet.start()
+        for source in self._beside_the_fleet:
+            source.start()
+
     def stop(self) -> None:
         """Stop every thread that can be stopped, and NVML if no call is under way."""
         self.publisher.stop()
-        for source in self.training:
+        for source in self._beside_the_fleet:
             source.stop()
-        for workloads in self.workloads:
-            workloads.stop()
-        if self.collectives is not None:
-            self.collectives.stop()
         self.fleet.stop()
 
 
@@ -142,9 +146,7 @@ def looking(settings: Settings) -> Iterator[tuple[Parts, str | None]]:
     Sources that report only what happens from their start on are left out.
     """
     parts = Parts(replace(settings, sources=settings.sources - EVENT_SOURCES))
-    parts.fleet.start()
-    for workloads in parts.workloads:
-        workloads.start()
+    parts.start()
     try:
         yield parts, settle(parts)
     finally:

@@ -496,13 +496,8 @@ class Settings:
         return flag.member in value if flag.member else value
 
     def describe(self) -> Mapping[str, str]:
-        """Return the text and, in brackets, the origin of every setting, by flag name."""
-        return {
-            flag.name: f"{self.given[flag.name].text} ({self.given[flag.name].place})"
-            if flag.name in self.given
-            else f"{flag.default or 'unset'} (default)"
-            for flag in FLAGS
-        }
+        """Return the text and, in brackets, the origin of every setting that was made, by flag."""
+        return {name: f"{item.text} ({item.place})" for name, item in self.given.items()}
 
 
 FLAGS: tuple[Flag, ...] = tuple(

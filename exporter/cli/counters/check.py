@@ -38,14 +38,7 @@ NOT_SUPPORTED = 27
 
 
 def run(invocation: Invocation) -> int:
-    """Print what is sampled; return the exit code.
-
-    Raises:
-        ConfigError: an option is wrong, or CUPTI does not know the chip.
-        Unfit: no release of CUPTI is installed that fits the driver.
-        LibraryUnavailable: the release cannot be loaded.
-        CuptiError: CUPTI cannot sample the chip.
-    """
+    """Print what is sampled; return the exit code."""
     settings, given = invocation.settings(), invocation.options
     form = option("--format", FORMAT, given.format or "table")
     if given.cuda is None:
@@ -86,11 +79,7 @@ def driver_cuda(path: str | None) -> tuple[int, int] | None:
 
 
 def chip_of(text: str, known: Sequence[str]) -> str:
-    """Return the name of a chip as CUPTI writes it.
-
-    Raises:
-        ConfigError: CUPTI does not know it.
-    """
+    """Return the name of a chip as CUPTI writes it; raise ConfigError if it does not know it."""
     name = text.upper()
     if name in known:
         return name
@@ -124,11 +113,7 @@ class Checked:
 
 
 def check(library: CuptiLibrary, release: Release, chip: str) -> Checked:
-    """Return what would be sampled of a chip.
-
-    Raises:
-        CuptiError: CUPTI cannot sample it.
-    """
+    """Return what would be sampled of a chip; raise CuptiError if it cannot be."""
     choice = Choices(library).of(chip)
     with Host(library, chip) as host:
         host.add([metric.name for metric in choice.metrics])

@@ -7,7 +7,6 @@ not everybody who reaches the port.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -15,32 +14,25 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.config import Url
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import DaemonAddress, get
+from exporter.cli.http_get import DaemonAddress
+from exporter.cli.status.readers import ask_daemon
 from exporter.errors import SourceError
 from exporter.model.reading import group_and_instance, share_name
 from exporter.sources.proc.tcp import LISTENING, tcp_sockets
 
 SIGNALS: Mapping[str, signal.Signals] = {"pause": signal.SIGUSR1, "resume": signal.SIGUSR2}
 PAUSED = "paused"
-ANSWER_SECONDS = 3.0
-MOST_BYTES = 16 * 1024 * 1024
 SETTLE_SECONDS = 3.0
 """How long to wait for the daemon, beside one round of readings: it takes 2 s at most."""
 STEP_SECONDS = 0.2
 
 
 def run(invocation: Invocation) -> int:
-    """Have the daemon pause or resume; return the exit code.
-
-    Raises:
-        ConfigError: the settings contradict each other.
-        SourceError: the daemon is not found, or does not do it.
-    """
+    """Have the daemon pause or resume; return the exit code."""
     word = invocation.options.action
     settings = invocation.settings()
     daemon = daemon_of(settings, f"counters {word}")
@@ -51,11 +43,7 @@ def run(invocation: Invocation) -> int:
 
 
 def process_of(url: Url, procfs: Path) -> int:
-    """Return the number of the process that listens at the URL's port, on this machine.
-
-    Raises:
-        SourceError: it is another machine's, or there is none that this user may look into.
-    """
+    """Return the process that listens at the URL's port on this machine; else raise SourceError."""
     if not _is_own(url.host):
         raise SourceError(f"{url} is not of this machine: run this command there")
     sockets = {
@@ -105,11 +93,7 @@ def _open_files(folder: Path) -> Iterator[str]:
 
 
 def send(number: signal.Signals, pid: int, procfs: Path) -> None:
-    """Send a signal to a process that takes it.
-
-    Raises:
-        SourceError: it does not, or not from this user.
-    """
+    """Send a signal to a process; raise SourceError if it does not take it."""
     if not catches(pid, number, procfs):
         raise SourceError(f"process {pid} does not take {number.name}: it is no daemon that can")
     try:
@@ -126,10 +110,9 @@ def outcome(
     patience_seconds: float,
     sleep: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait for the outcome and return it in one line; ``look()`` returns what is paused.
+    """Return the outcome in one line; ``look()`` returns what is paused.
 
-    Raises:
-        SourceError: the daemon does not answer, or has not resumed.
+    Raises SourceError if the daemon does not answer, or has not resumed.
     """
     looks = round(patience_seconds / STEP_SECONDS) + 1
     for number in range(looks):
@@ -146,25 +129,11 @@ def outcome(
 
 
 def paused_groups(daemon: DaemonAddress) -> list[str]:
-    """Return the paused counter groups of each GPU, such as ``cupti of GPU 0``.
-
-    Raises:
-        SourceError: the daemon does not answer.
-    """
-    answer = get(
-        daemon,
-        "/api/v1/gpus",
-        seconds=ANSWER_SECONDS,
-        most_bytes=MOST_BYTES,
-    )
-    try:
-        gpus: list[dict[str, Any]] = json.loads(answer.body)["gpus"]
-        return [
-            f"{group} of GPU {share_name(gpu['index'], instance)}"
-            for gpu in gpus
-            for name, state in sorted(gpu["absent_readings"].items())
-            for group, instance in (group_and_instance(name),)
-            if state == PAUSED
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SourceError(f"{answer.url}: answers nothing that this command knows") from error
+    """Return the paused counter groups of each GPU, such as ``cupti of GPU 0``."""
+    return [
+        f"{group} of GPU {share_name(gpu.device.index, instance)}"
+        for gpu in ask_daemon(daemon).snapshot.gpus
+        for name, state in sorted(gpu.states.items())
+        for group, instance in (group_and_instance(name),)
+        if state == PAUSED
+    ]

@@ -22,10 +22,7 @@ def run(invocation: Invocation) -> int:
         # A mistake in the settings is reported before the web framework is loaded.
         from exporter.cli.serve.server import serve
 
-        given = {
-            name: value for name, value in settings.describe().items() if name in settings.given
-        }
-        log.debug("settings", extra={"fields": given})
+        log.debug("settings", extra={"fields": settings.describe()})
         return serve(settings, lambda: config.reload(settings, invocation.argv, invocation.environ))
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -93,13 +93,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     shown = bracketed(host or "localhost")
     scheme = "https" if access is not None and access.is_encrypted else "http"
     log.info("listening on %s://%s:%d/ (metrics at /metrics)", scheme, shown, port)
-    parts.fleet.start()
-    for source in parts.training:
-        source.start()
-    for workloads in parts.workloads:
-        workloads.start()
-    if parts.collectives is not None:
-        parts.collectives.start()
+    parts.start()
     parts.publisher.start()
     # What is loaded now stays for the life of the process: no need to scan it again and again.
     gc.collect()

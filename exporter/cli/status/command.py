@@ -48,12 +48,7 @@ def add_options(parser: config.Parser) -> None:
 
 
 def run(invocation: Invocation) -> int:
-    """Show what each GPU does; return the exit code.
-
-    Raises:
-        ConfigError: an option is wrong.
-        SourceError: neither the daemon nor a GPU answers, in one line.
-    """
+    """Show what each GPU does; return the exit code."""
     # Logging is set up only if this process reads the GPUs.
     settings, given = invocation.settings(), invocation.options
     interval = None if given.watch is None else option("--watch", INTERVAL, given.watch)

@@ -114,19 +114,16 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + clipped if right else clipped + space
 
 
-def wrapped(text: str, width: int, indent: str = "") -> Iterator[str]:
-    """Yield the words of the text, made harmless, on lines of at most `width` cells.
-
-    Later lines are indented.
-    """
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Yield the words of the text, made harmless, on lines of at most `width` cells."""
     line = ""
     for word in _harmless(" ".join(text.split())).split():
-        longer = f"{line} {word}" if line.strip() else f"{line}{word}"
-        if cells(longer) <= width or not line.strip():
+        longer = f"{line} {word}" if line else word
+        if cells(longer) <= width or not line:
             line = longer
         else:
             yield clip(line, width)
-            line = indent + word
+            line = word
     yield clip(line, width)
 
 

@@ -19,6 +19,7 @@ from exporter.cli.counters.lending import catches, process_of, send
 from exporter.cli.counters.lending import outcome as wait_for
 from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
+from tests.cli.status.answers import NODE
 from tests.serving import serving
 
 PROC = Path("/proc")
@@ -54,10 +55,10 @@ def port(daemon: Daemon) -> Iterator[int]:
     class Page(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             states = dict.fromkeys(daemon.paused, "paused") | {"gpm": "unsupported"}
+            gpus = [{**gpu, "absent_readings": states} for gpu in NODE["gpus"][:2]]
             self.send_response(200)
             self.end_headers()
-            gpus = [{"index": index, "absent_readings": states} for index in (0, 1)]
-            self.wfile.write(json.dumps({"gpus": gpus}).encode())
+            self.wfile.write(json.dumps({**NODE, "gpus": gpus}).encode())
 
         def log_message(self, format: str, *args: object) -> None:
             pass

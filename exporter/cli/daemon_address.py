@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from exporter.cli.config import Address, Settings, Url
 from exporter.cli.http_get import CLIENT_CERTIFICATE_FLAGS, Credentials, DaemonAddress
@@ -21,8 +22,6 @@ MOST_PEM_BYTES = 1024 * 1024
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 _KEY_BEGINS = b"PRIVATE KEY-----"
-
-T = TypeVar("T")
 
 
 def daemon_of(settings: Settings, command: str) -> DaemonAddress:
@@ -61,26 +60,34 @@ def _local(settings: Settings, command: str) -> tuple[Url, Path | None]:
 
 def _refuse_contradictions(settings: Settings, url: Url) -> None:
     """Name a setting that would be of no effect, or that lacks another."""
-    named = "" if settings.url is None else f", got {url}"
-    for name, value in (
-        ("url.ca-file", settings.url_ca_file),
-        ("url.cert-file", settings.url_cert_file),
-        ("url.insecure", settings.url_insecure),
-    ):
-        if value and url.scheme == "http":
-            raise ConfigError(f"{name}: expected an https:// address in --url{named}")
-    if settings.url_key_file is not None and settings.url_cert_file is None:
-        raise ConfigError("url.key-file: expected url.cert-file too")
-    if settings.url_ca_file is not None and settings.url_insecure:
-        raise ConfigError("url.insecure: expected no url.ca-file beside it")
-    if url.user is not None and settings.url_user is not None:
-        raise ConfigError("url.user: expected no user in --url beside it")
-    if url.password is not None and settings.url_password_file is not None:
-        raise ConfigError("url.password-file: expected no password in --url beside it")
     user = settings.url_user if url.user is None else url.user
-    if (user is None) != (url.password is None and settings.url_password_file is None):
-        missing = "url.password-file" if user is not None else "url.user"
-        raise ConfigError(f"{missing}: missing, expected a user and a password, or neither")
+    has_password = url.password is not None or settings.url_password_file is not None
+    is_plain = url.scheme == "http"
+    https = "expected an https:// address in --url"
+    https += "" if settings.url is None else f", got {url}"
+    both = "missing, expected a user and a password, or neither"
+    for is_wrong, problem in (
+        (is_plain and settings.url_ca_file, f"url.ca-file: {https}"),
+        (is_plain and settings.url_cert_file, f"url.cert-file: {https}"),
+        (is_plain and settings.url_insecure, f"url.insecure: {https}"),
+        (
+            settings.url_key_file and not settings.url_cert_file,
+            "url.key-file: expected url.cert-file too",
+        ),
+        (
+            settings.url_ca_file and settings.url_insecure,
+            "url.insecure: expected no url.ca-file beside it",
+        ),
+        (url.user and settings.url_user, "url.user: expected no user in --url beside it"),
+        (
+            url.password is not None and settings.url_password_file,
+            "url.password-file: expected no password in --url beside it",
+        ),
+        (user is not None and not has_password, f"url.password-file: {both}"),
+        (user is None and has_password, f"url.user: {both}"),
+    ):
+        if is_wrong:
+            raise ConfigError(problem)
 
 
 def _authorization(settings: Settings, url: Url) -> str | None:
@@ -100,15 +107,12 @@ def _credentials(settings: Settings, url: Url, web_config: Path | None) -> Crede
     authorization = _authorization(settings, url)
     if url.scheme == "http":
         return Credentials(authorization=authorization)
-    with_certificate = settings.url_cert_file is not None
-    if web_config is None:
-        context = _context(settings)
-        _show_certificate(context, settings)
-        return Credentials(context, authorization, with_certificate)
-    context = _context_of(web_config)
+    context = _context(settings) if web_config is None else _context_of(web_config)
     _show_certificate(context, settings)
-    hint = f"expected the one of {one_line(str(web_config))}"
-    return Credentials(context, authorization, with_certificate, hint)
+    found = Credentials(context, authorization, settings.url_cert_file is not None)
+    if web_config is None:
+        return found
+    return replace(found, trust=f"expected the one of {one_line(str(web_config))}")
 
 
 def _context(settings: Settings) -> ssl.SSLContext:
@@ -163,9 +167,9 @@ def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
     _use(name, key or path, lambda: context.load_cert_chain(path, key, password=lambda: b""))
 
 
-def _use(name: str, path: Path, load: Callable[[], T]) -> T:
+def _use(name: str, path: Path, load: Callable[[], object]) -> None:
     try:
-        return load()
+        load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or "none is in it"
         if reason == "KEY_VALUES_MISMATCH":

@@ -41,7 +41,7 @@ class Credentials:
     """How a client shows who it is, and what it trusts; by default nothing."""
 
     context: ssl.SSLContext | None = None
-    """Of a daemon that serves HTTPS."""
+    """Of a daemon that serves HTTPS; without one HTTP is spoken."""
     authorization: str | None = field(default=None, repr=False)
     """The header."""
     has_certificate: bool = False
@@ -94,7 +94,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
     deadline = Deadline(seconds)
     try:
         request = get_lines(f"{url.path}{path}", url.host, url.port, headers)
-        with connected(url.host, url.port, deadline, _context(url, credentials)) as opened:
+        with connected(url.host, url.port, deadline, credentials.context) as opened:
             response = roundtrip(opened, request, deadline, most_bytes + HEAD_BYTES)
             body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
@@ -104,12 +104,6 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
         problem = "expected" if credentials.authorization is None else "refused"
         raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")
     return Answer(page, response.status, body, response.getheader("Date"))
-
-
-def _context(url: Url, credentials: Credentials) -> ssl.SSLContext | None:
-    import ssl
-
-    return None if url.scheme == "http" else credentials.context or ssl.create_default_context()
 
 
 def _reason(error: Exception, url: Url, credentials: Credentials, deadline: Deadline) -> str:

@@ -158,9 +158,8 @@ def _await_readings(
         if answered and not any_pending(readers):
             return None
         if clock.monotonic() >= deadline or readers.problem is not None:
-            problems = [report.problem for report in reports if report.problem is not None]
-            reason = readers.problem or (problems[0] if problems else "no GPU answers")
-            return None if answered else reason
+            problems = (readers.problem, *(report.problem for report in reports), "no GPU answers")
+            return None if answered else next(filter(None, problems))
         wait(min(interval_seconds, 0.05))
     return "stopped before a GPU answered"
 

@@ -159,13 +159,9 @@ def settle(parts: Parts) -> str | None:
     What runs slower than that is not waited for.
     """
     deadline = time.monotonic() + FIRST_READING_SECONDS
-    snapshot = parts.publisher.tick()
-    while snapshot.problem is not None or any_pending(parts.fleet):
-        is_late = time.monotonic() > deadline
-        if snapshot.problem is not None and (is_late or parts.fleet.problem is not None):
-            return snapshot.problem
-        if is_late:
-            break
+    while (problem := parts.publisher.tick().problem) is not None or any_pending(parts.fleet):
+        is_hopeless = problem is not None and parts.fleet.problem is not None
+        if is_hopeless or time.monotonic() > deadline:
+            return problem
         time.sleep(0.05)
-        snapshot = parts.publisher.tick()
     return None

@@ -23,7 +23,7 @@ from exporter.cli.config.flags import (
 from exporter.cli.config.parser import Parser, did_you_mean, parse
 from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
-FOREIGN_VARIABLE = re.compile(r"ROOFLINE_JOB_.*", re.DOTALL)
+FOREIGN_PREFIX = "ROOFLINE_JOB_"
 """Variables that the client in training jobs reads; a daemon may see them too."""
 
 _SECTIONS = tuple(
@@ -32,7 +32,6 @@ _SECTIONS = tuple(
     )
 )
 _SERVICE_HOST = "_SERVICE_HOST"
-_SERVICE_REST = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
 
 
 KeyPath = tuple[str, ...]
@@ -150,10 +149,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Layer:
 
 def _is_foreign(variable: str, services: Sequence[str]) -> bool:
     """Return whether others read this variable, or Kubernetes set it for a Service's name."""
-    return bool(FOREIGN_VARIABLE.fullmatch(variable)) or any(
-        variable.startswith(service) and _SERVICE_REST.fullmatch(variable, len(service))
-        for service in services
-    )
+    return variable.startswith((FOREIGN_PREFIX, *services))
 
 
 def _from_file(path: Path) -> _Layer:

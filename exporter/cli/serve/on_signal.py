@@ -23,7 +23,6 @@ class _OnRequest:
     """Does its work once for all requests so far, in one thread that nothing ends."""
 
     name: str
-    signal_name: str
 
     def __init__(self) -> None:
         # A bare lock and not an Event: Event.set() that is interrupted by a signal whose handler
@@ -32,11 +31,8 @@ class _OnRequest:
         self._no_request.acquire()
 
     def start(self) -> None:
-        """Start the thread; where none can be started, log that, and serve without."""
-        try:
-            threading.Thread(target=self._run, name=self.name, daemon=True).start()
-        except RuntimeError as error:
-            log.error("%s is not heeded: %s", self.signal_name, error)  # noqa: TRY400
+        """Start the thread."""
+        threading.Thread(target=self._run, name=self.name, daemon=True).start()
 
     def request(self) -> None:
         """Have it done; for signal handlers, which may interrupt each other."""
@@ -57,7 +53,7 @@ class _OnRequest:
 class Lender(_OnRequest):
     """Lends the hardware counters to a profiler, and takes them back."""
 
-    name, signal_name = "lending", "SIGUSR1"
+    name = "lending"
 
     def __init__(self, counters: Sequence[Lendable]) -> None:
         super().__init__()
@@ -90,7 +86,7 @@ class Reloader(_OnRequest):
     `reload` reads and raises ConfigError, `apply` makes the settings hold.
     """
 
-    name, signal_name = "reload", "SIGHUP"
+    name = "reload"
 
     def __init__(
         self,

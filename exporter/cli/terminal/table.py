@@ -12,6 +12,7 @@ from exporter.cli.terminal.screen import Screen, cells, clip, pad, safe
 T = TypeVar("T")
 
 GAP = "  "
+LEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,6 @@ def laid_out(
     *,
     tone: Callable[[T], str] = lambda row: "",
     across: Callable[[T], str | None] = lambda row: None,
-    lead: int = 2,
 ) -> Iterator[str]:
     """Yield the header and one line a row, made harmless and none wider than the screen.
 
@@ -81,15 +81,14 @@ def laid_out(
         rows: the data of each line.
         screen: width and colours.
         tone: returns the tone of a row.
-        across: returns the text that replaces all but the first `lead` columns of a row, or None.
-        lead: how many columns `across` keeps.
+        across: returns the text that replaces all but the first LEAD columns of a row, or None.
     """
     fitted = _fit(columns, rows, screen.columns)
     header = GAP.join(
         pad(each.column.header, each.width, right=each.column.right) for each in fitted
     )
     yield screen.painted(header.rstrip(), "strong")
-    leading = [each for each in fitted if each.column in columns[:lead]]
+    leading = [each for each in fitted if each.column in columns[:LEAD]]
     for number, row in enumerate(rows):
         text = across(row)
         shown = fitted if text is None else leading

@@ -89,20 +89,6 @@ def test_nothing_ends_it(error: BaseException, rig: Rig, caplog: pytest.LogCaptu
     assert rig.applied.get(timeout=SECONDS).process_max == 5
 
 
-def test_no_thread_is_no_reason_to_end(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At a limit of threads the daemon serves what it has."""
-
-    def fail(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", fail)
-    rig.reloader.start()
-    rig.reloader.request()
-    assert caplog.messages == ["SIGHUP is not heeded: can't start new thread"]
-
-
 def test_a_request_may_interrupt_a_request(rig: Rig) -> None:
     """A signal comes between any two steps of the handler of the one before."""
     old = signal.signal(signal.SIGUSR1, lambda _number, _frame: rig.reloader.request())

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter import log
-from exporter.log.libraries import RateLimit
 
 FIELD = re.compile(r'([A-Za-z0-9_.:-]+)=("(?:[^"\\]|\\.)*"|[^ "=\\]+)(?: |$)')
 
@@ -215,7 +214,7 @@ def test_the_event_loop_logs_ten_lines_a_minute(monkeypatch: pytest.MonkeyPatch)
     """Clients could cause them at will; the rest is counted."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr("exporter.log.libraries._LIMIT", RateLimit())
+    monkeypatch.setattr("exporter.log._LIMIT", log.AsyncioLimit())
     logger = logging.getLogger("asyncio")
     monkeypatch.setattr(logger, "filters", [])
     stream = io.StringIO()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ from exporter.errors import ConfigError, ExporterError
 
 if TYPE_CHECKING:
     from exporter.cli.readers import NodeReaders
-    from exporter.model.readers import Readers
     from exporter.model.reading import SlotReport
     from exporter.sources.recording import Recorder, WorkloadRecorder
     from exporter.specs import SpecBook
@@ -56,7 +56,6 @@ def run(invocation: Invocation) -> int:
     specs, clock = load_specs(settings.specs), SystemClock()
     readers = choose_readers(settings, specs, clock)
     workloads = choose_workloads(settings, readers, clock)
-    interval = settings.poll_interval_seconds
     stopped = threading.Event()
     on_stop(stopped.set)
     redact = None if settings.identity_serial else WithoutSerials().report
@@ -64,12 +63,11 @@ def run(invocation: Invocation) -> int:
     for source in workloads:
         source.start()
     try:
+        rounds = RecordedRounds(
+            readers, clock, settings.poll_interval_seconds, stopped, stopped.wait
+        )
         summary = record(
-            *(readers, specs, clock, path, interval, length),
-            force=given.force,
-            redact=redact,
-            workloads=recorder,
-            stopped=stopped,
+            *(rounds, specs, path, length), force=given.force, redact=redact, workloads=recorder
         )
     finally:
         for source in workloads:
@@ -86,19 +84,56 @@ def check_path(path: Path, *, force: bool) -> None:
         raise ConfigError(f"{path}: exists already; --force overwrites it")
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedRounds:
+    """Readings at an interval, until somebody stops them."""
+
+    readers: NodeReaders
+    clock: Clock
+    interval_seconds: float
+    stopped: threading.Event
+    wait: Callable[[float], object]
+
+    def first(self) -> str | None:
+        """Read until every GPU was read or has failed; return why none can be read, else None."""
+        from exporter.cli.readers import FIRST_READING_SECONDS, any_pending
+
+        readers, deadline = self.readers, self.clock.monotonic() + FIRST_READING_SECONDS
+        while not self.stopped.is_set():
+            readers.round(self.interval_seconds / 2)
+            reports = readers.reports()
+            answered = any(report.reading is not None for report in reports)
+            if answered and not any_pending(readers):
+                return None
+            if self.clock.monotonic() >= deadline or readers.problem is not None:
+                found = (readers.problem, *(report.problem for report in reports))
+                return None if answered else next(filter(None, found), "no GPU answers")
+            self.wait(min(self.interval_seconds, 0.05))
+        return "stopped before a GPU answered"
+
+    def record(self, recorder: Recorder, duration_seconds: float | None) -> None:
+        """Record each round, for so long if that is given."""
+        due = started = self.clock.monotonic()
+        while not self.stopped.is_set():
+            self.readers.round(self.interval_seconds / 2)
+            recorder.take(self.readers)
+            now = self.clock.monotonic()
+            due = next_due_seconds(due, self.interval_seconds, now)
+            if duration_seconds is not None and due - started >= duration_seconds:
+                self.wait(max(started + duration_seconds - now, 0.0))
+                return
+            self.wait(due - now)
+
+
 def record(
-    readers: NodeReaders,
+    rounds: RecordedRounds,
     specs: SpecBook,
-    clock: Clock,
     path: Path,
-    interval_seconds: float,
     duration_seconds: float | None,
     *,
     force: bool = False,
     redact: Callable[[SlotReport], SlotReport] | None = None,
     workloads: WorkloadRecorder | None = None,
-    stopped: threading.Event | None = None,
-    wait: Callable[[float], object] | None = None,
 ) -> str:
     """Record until stopped or for `duration_seconds`; return one line on what was written.
 
@@ -111,11 +146,10 @@ def record(
     """
     from exporter.sources.recording import LineFile, Recorder, header_of
 
-    stopped = stopped or threading.Event()
-    wait = wait or stopped.wait
+    readers, clock = rounds.readers, rounds.clock
     readers.start()
     try:
-        problem = _await_readings(readers, clock, interval_seconds, stopped, wait)
+        problem = rounds.first()
         if problem is not None:
             raise ExporterError(f"nothing was recorded: {problem}")
         started, unix = clock.monotonic(), clock.time()
@@ -125,9 +159,9 @@ def record(
             raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from error
         recorder: Recorder | None = None
         try:
-            header = header_of(readers, specs, interval_seconds, unix)
+            header = header_of(readers, specs, rounds.interval_seconds, unix)
             recorder = Recorder(file, header, clock, started, redact, workloads)
-            _run(recorder, readers, clock, interval_seconds, duration_seconds, stopped, wait)
+            rounds.record(recorder, duration_seconds)
             size = recorder.end()
         except OSError as error:
             so_far = f"about {recorder.summary()}" if recorder is not None else "nothing"
@@ -138,48 +172,3 @@ def record(
     finally:
         readers.stop()
     return f"recorded {recorder.summary()} to {path} ({size / 1e6:.2f} MB)"
-
-
-def _await_readings(
-    readers: Readers,
-    clock: Clock,
-    interval_seconds: float,
-    stopped: threading.Event,
-    wait: Callable[[float], object],
-) -> str | None:
-    """Wait until every GPU was read or has failed; return why none can be read, else None."""
-    from exporter.cli.readers import FIRST_READING_SECONDS, any_pending
-
-    deadline = clock.monotonic() + FIRST_READING_SECONDS
-    while not stopped.is_set():
-        readers.round(interval_seconds / 2)
-        reports = readers.reports()
-        answered = any(report.reading is not None for report in reports)
-        if answered and not any_pending(readers):
-            return None
-        if clock.monotonic() >= deadline or readers.problem is not None:
-            problems = (readers.problem, *(report.problem for report in reports), "no GPU answers")
-            return None if answered else next(filter(None, problems))
-        wait(min(interval_seconds, 0.05))
-    return "stopped before a GPU answered"
-
-
-def _run(
-    recorder: Recorder,
-    readers: Readers,
-    clock: Clock,
-    interval_seconds: float,
-    duration_seconds: float | None,
-    stopped: threading.Event,
-    wait: Callable[[float], object],
-) -> None:
-    due = started = clock.monotonic()
-    while not stopped.is_set():
-        readers.round(interval_seconds / 2)
-        recorder.take(readers)
-        now = clock.monotonic()
-        due = next_due_seconds(due, interval_seconds, now)
-        if duration_seconds is not None and due - started >= duration_seconds:
-            wait(max(started + duration_seconds - now, 0.0))
-            return
-        wait(due - now)

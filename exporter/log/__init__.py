@@ -11,11 +11,11 @@ import atexit
 import logging
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import TextIO
 
 from exporter.log.formatters import LineFormatter
-from exporter.log.libraries import limit_libraries
 from exporter.log.writer import LineWriter
 
 __all__ = ["LineFormatter", "dropped", "flush", "setup"]
@@ -23,6 +23,9 @@ __all__ = ["LineFormatter", "dropped", "flush", "setup"]
 STANDARD_ERROR = 2
 EXIT_SECONDS = 1.0
 """How long the exit waits for a reader."""
+MOST_ASYNCIO_LINES = 10
+PERIOD_SECONDS = 60.0
+"""A client could otherwise fill the log with errors of the event loop."""
 
 
 def setup(level: str, form: str, stream: TextIO | None = None) -> None:
@@ -44,7 +47,7 @@ def setup(level: str, form: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    limit_libraries()
+    _limit_asyncio()
     logging.captureWarnings(True)
 
 
@@ -59,6 +62,26 @@ def flush(seconds: float = EXIT_SECONDS) -> bool:
     Call it before writing to standard error directly, so that these lines come last.
     """
     return _WRITER.flush(seconds)
+
+
+class AsyncioLimit(logging.Filter):
+    """Passes MOST_ASYNCIO_LINES in each period; the next line says how many were left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = float("-inf")
+        self._lines = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is logged."""
+        now = time.monotonic()
+        if now - self._began >= PERIOD_SECONDS:
+            left_out = self._lines - MOST_ASYNCIO_LINES
+            if left_out > 0:
+                record.__dict__["fields"] = {"left_out": left_out}
+            self._began, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= MOST_ASYNCIO_LINES
 
 
 class _Queued(logging.Handler):
@@ -92,6 +115,18 @@ def _descriptor(stream: TextIO) -> int | None:
         return stream.fileno()
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def _limit_asyncio() -> None:
+    """Hand asyncio's errors on to the root's handlers, and none of its warnings.
+
+    Those are of clients that went away while they were sent something.
+    """
+    logger = logging.getLogger("asyncio")
+    logger.handlers.clear()
+    logger.setLevel(logging.ERROR)
+    logger.propagate = True
+    logger.addFilter(_LIMIT)
 
 
 def _log_uncaught() -> None:
@@ -132,5 +167,6 @@ def _unraisable(fault: sys.UnraisableHookArgs) -> None:
 
 
 _LOG = logging.getLogger(__name__)
+_LIMIT = AsyncioLimit()
 _WRITER = LineWriter(STANDARD_ERROR, b"%d log lines were dropped\n".__mod__)
 atexit.register(flush)

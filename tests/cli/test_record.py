@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from exporter.cli.main import main
-from exporter.cli.record import check_path, record
+from exporter.cli.record import RecordedRounds, check_path, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
@@ -100,17 +100,8 @@ class Bench:
             self.stopped.set()
 
     def record(self, path: Path, length: float | None = None, **options: Any) -> str:
-        return record(
-            self.script,
-            SPECS,
-            self.clock,
-            path,
-            1.0,
-            length,
-            stopped=self.stopped,
-            wait=self.wait,
-            **options,
-        )
+        rounds = RecordedRounds(self.script, self.clock, 1.0, self.stopped, self.wait)
+        return record(rounds, SPECS, path, length, **options)
 
 
 def test_it_ends_after_its_duration(tmp_path: Path) -> None:

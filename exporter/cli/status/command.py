@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 
 from exporter import log
 from exporter.cli import config
@@ -53,29 +52,25 @@ def run(invocation: Invocation) -> int:
     settings, given = invocation.settings(), invocation.options
     interval = None if given.watch is None else option("--watch", INTERVAL, given.watch)
     with ExitStack() as stack:
-        reader, first = _reader(settings, interval, stack)
+        reader = _reader(settings, interval, stack)
         if interval is None:
-            reply = first or reader()
+            reply = reader()
             if given.json:
                 _print(reply.text)
             else:
                 _print_table(reply, invocation.environ)
             return 0
         if given.json:
-            return _print_for_ever(reader, first, interval)
-        return watch(Refresher(reader, first), interval, sys.stdout, invocation.environ)
+            return _print_for_ever(reader, interval)
+        return watch(Refresher(reader), interval, sys.stdout, invocation.environ)
 
 
-def _reader(
-    settings: config.Settings, interval: float | None, stack: ExitStack
-) -> tuple[Reader, Reply | None]:
-    """Return the reader, and the first reply if the daemon gave one.
-
-    Without a daemon this process reads the GPUs, unless --url names a daemon.
-    """
+def _reader(settings: config.Settings, interval: float | None, stack: ExitStack) -> Reader:
+    """Return what asks the daemon; without one, and unless --url names one, what reads the GPUs."""
     try:
-        ask = partial(ask_daemon, daemon_of(settings, "status"))
-        return ask, ask()
+        daemon = daemon_of(settings, "status")
+        first = [ask_daemon(daemon)]
+        return lambda: first.pop() if first else ask_daemon(daemon)
     except SourceError as error:
         if settings.url is not None:
             raise
@@ -86,7 +81,7 @@ def _reader(
         settings = replace(
             settings, poll_interval_seconds=interval, poll_slow_interval_seconds=slow
         )
-    return stack.enter_context(local_reader(settings, why)), None
+    return stack.enter_context(local_reader(settings, why))
 
 
 def _print_table(reply: Reply, environ: Mapping[str, str]) -> None:
@@ -104,35 +99,29 @@ def _print(line: str) -> None:
 class Refresher:
     """Reads what to show next; while the daemon does not answer, shows the last reply and why."""
 
-    def __init__(self, reader: Reader, first: Reply | None) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._next = first
-        self._last = first
+        self._last = _NO_REPLY
 
     def __call__(self) -> View:
         """Read once."""
-        reply, self._next = self._next, None
         notices: tuple[str, ...] = ()
-        if reply is None:
-            try:
-                reply = self._last = self._reader()
-            except SourceError as error:
-                reply, notices = self._last, (str(error),)
-        reply = reply or _NO_REPLY
-        notices = (*notices, *reply.notices)
-        return view(reply.snapshot, notices, since_start=reply.since_start)
+        try:
+            self._last = self._reader()
+        except SourceError as error:
+            notices = (str(error),)
+        last = self._last
+        return view(last.snapshot, (*notices, *last.notices), since_start=last.since_start)
 
 
-def _print_for_ever(reader: Reader, first: Reply | None, interval_seconds: float) -> int:
+def _print_for_ever(reader: Reader, interval_seconds: float) -> int:
     """Print one line of JSON every interval until interrupted; none while reading fails."""
-    reply = first
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                _print((reply or reader()).text)
+                _print(reader().text)
                 sys.stdout.flush()
             except SourceError as error:
                 print(encodable(safe(str(error)), sys.stderr.encoding), file=sys.stderr)
-            reply = None
             time.sleep(interval_seconds)
     return 0

@@ -227,7 +227,7 @@ class Session:
             DeviceChanged: it has.
         """
         began = self._clock.monotonic()
-        if began < self._next_look and not self._nvml.has_resized:
+        if began < self._next_look:
             return
         self._nvml.look()
         ended = self._clock.monotonic()

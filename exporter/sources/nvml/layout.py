@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
 from ctypes import c_void_p, cast
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -15,8 +14,6 @@ from exporter.model.reading import Instance
 from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
 from exporter.sources.reading_state import Journal
-
-T = TypeVar("T")
 
 MIG = "mig"
 """The group of the layout, and the state of readings that do not exist while MIG is on."""
@@ -41,6 +38,8 @@ class MigDevices(NamedTuple):
     """In the driver's order; None while MIG is off."""
     hidden: bool = False
     """Whether there are some that this user may not see."""
+    possible: bool = True
+    """Whether this GPU model has MIG, as far as this user may know."""
 
 
 class MigLayout:
@@ -56,24 +55,25 @@ class MigLayout:
         self._handle = handle
         self._journal = journal
         self._probe = Probe(journal, MIG, (lambda: mig_devices(handle),))
-        self._possible = True
+        self.possible = True
         """Whether this GPU model has MIG."""
         found = self._read()
         self.slots = self._unread() if found is None else found.slots
         """In the driver's order; None while MIG is off."""
-        self._summary = summary_of(self.slots)
 
     @property
     def instances(self) -> tuple[Instance, ...] | None:
         """The MIG devices in the driver's order; None while MIG is off."""
-        return _instances(self.slots)
+        return None if self.slots is None else tuple(slot.instance for slot in self.slots)
 
     def _read(self) -> MigDevices | None:
         found = self._probe()
-        if found is not None and found.hidden:
-            self._journal.absent(MIG, "no_permission", HIDDEN)
-        elif found is not None:
-            self._journal.answered(MIG, HIDDEN)
+        if found is not None:
+            self.possible = found.possible
+            if found.hidden:
+                self._journal.absent(MIG, "no_permission", HIDDEN)
+            else:
+                self._journal.answered(MIG, HIDDEN)
         return found
 
     def _unread(self) -> tuple[MigSlot, ...] | None:
@@ -91,33 +91,15 @@ class MigLayout:
             DeviceGone: the GPU is lost.
             LibraryUnavailable: the library must be initialised again.
         """
-        self._possible = True
         found = self._read()
-        return found is not None and (
-            summary_of(found.slots) != self._summary or _instances(found.slots) != self.instances
-        )
-
-    def seems_changed(self) -> bool:
-        """Return whether MIG mode, handles or UUIDs have changed, which takes only a few calls.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
-        if not self._possible:
-            return False
-        self._journal.progress()
-        try:
-            return mig_summary(self._handle) != self._summary
-        except Exception as error:  # `has_changed` notes what is wrong
-            code = code_of(error)
-            raise_if_gone(code)
-            self._possible = outcome_of(code) not in (Outcome.NEVER, Outcome.NO_PERMISSION)
-            return False
+        return found is not None and _places(found.slots) != _places(self.slots)
 
 
-def _instances(slots: tuple[MigSlot, ...] | None) -> tuple[Instance, ...] | None:
-    return None if slots is None else tuple(slot.instance for slot in slots)
+def _places(slots: tuple[MigSlot, ...] | None) -> list[tuple[int | None, Instance]] | None:
+    """Return each MIG device and where the driver keeps it; None while MIG is off."""
+    if slots is None:
+        return None
+    return [(cast(slot.handle, c_void_p).value, slot.instance) for slot in slots]
 
 
 def mig_devices(handle: Any) -> MigDevices:
@@ -132,41 +114,9 @@ def mig_devices(handle: Any) -> MigDevices:
     except pynvml.NVMLError as error:
         outcome = outcome_of(code_of(error))
         if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
-            return MigDevices(None, outcome is Outcome.NO_PERMISSION)
+            return MigDevices(None, outcome is Outcome.NO_PERMISSION, possible=False)
         raise
-    found = list(_each_mig_device(handle, _slot))
-    return MigDevices(tuple(slot for slot in found if slot is not None), None in found)
-
-
-MigSummary = tuple[tuple[int | None, str], ...] | None
-"""Where the driver keeps each MIG device, and its UUID; None while MIG is off."""
-
-
-def mig_summary(handle: Any) -> MigSummary:
-    """Return a quick summary of the MIG layout, from a few calls.
-
-    Raises:
-        pynvml.NVMLError: the driver cannot report it at present, or the GPU has no MIG.
-    """
-    if not _mig_is_on(handle):
-        return None
-    found = _each_mig_device(handle, lambda mig: (_address(mig), text("nvmlDeviceGetUUID", mig)))
-    return tuple(each for each in found if each is not None)
-
-
-def summary_of(slots: tuple[MigSlot, ...] | None) -> MigSummary:
-    """Return the summary of this layout, to compare with `mig_summary`."""
-    if slots is None:
-        return None
-    return tuple((_address(slot.handle), slot.instance.mig_uuid) for slot in slots)
-
-
-def _mig_is_on(handle: Any) -> bool:
-    return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def _each_mig_device(handle: Any, ask: Callable[[Any], T]) -> Iterator[T | None]:
-    """Yield what `ask` says of each MIG device that is there; None for one of another container."""
+    slots, hidden = [], False
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
@@ -174,29 +124,28 @@ def _each_mig_device(handle: Any, ask: Callable[[Any], T]) -> Iterator[T | None]
             code = code_of(error)
             outcome = outcome_of(code)
             if outcome is Outcome.NO_PERMISSION:
-                yield None
+                hidden = True
             elif code != pynvml.NVML_ERROR_NOT_FOUND and outcome is not Outcome.NEVER:
                 raise
             continue  # a number that is not in use
         try:
-            found = ask(mig)
+            slots.append(_slot(mig))
         except pynvml.NVMLError as error:
-            if not is_dead(code_of(error)):
+            if not _is_dead(code_of(error)):
                 raise
-            continue
-        yield found
+    return MigDevices(tuple(slots), hidden)
 
 
-def is_dead(code: int | None) -> bool:
+def _mig_is_on(handle: Any) -> bool:
+    return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _is_dead(code: int | None) -> bool:
     """Return whether this answer to a call on a MIG device means that the device is gone.
 
     Its handle dies with it; what the driver then answers says nothing of the board.
     """
     return code in DEAD_CODES or outcome_of(code) in (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
-
-
-def _address(mig: Any) -> int | None:
-    return cast(mig, c_void_p).value
 
 
 def _slot(mig: Any) -> MigSlot:

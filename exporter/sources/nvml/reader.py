@@ -16,9 +16,9 @@ from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.board import BoardReader
 from exporter.sources.nvml.fields import Field, FieldBatch
 from exporter.sources.nvml.identity import CLOCKS, STATIC_FIELDS, IdentityReader
-from exporter.sources.nvml.layout import MIG, MigLayout, is_dead
+from exporter.sources.nvml.layout import MIG, MigLayout
 from exporter.sources.nvml.plausible import DriverTotals
-from exporter.sources.nvml.probe import Probe, code_of, probe_of
+from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
 from exporter.sources.reading_state import IDENTITY, Journal
@@ -91,43 +91,17 @@ class InstanceMemory:
     def __init__(self, journal: Journal, group: str, handle: Any) -> None:
         self._journal = journal
         self._group = group
-        calls = [partial(_of_instance, call) for call in _memory_calls(handle)]
-        self._probe = Probe(journal, group, calls)
-        self._total_bytes: int | None = None
-        self._dead = False
-        self.resized = False
-        """Whether its size differs from that of the read before."""
+        self._probe = Probe(journal, group, _memory_calls(handle))
 
     def __call__(self) -> Memory | None:
         """Return the memory now; errors of the instance do not affect the board."""
         try:
             memory = self._probe()
         except (DeviceGone, LibraryUnavailable):
-            self._dead = True
             self._journal.absent(self._group, "unreachable", self)
             return None
-        if self._dead:
-            self._dead = False
-            self._journal.answered(self._group, self)
-        self.resized = False
-        if memory is not None:
-            before, self._total_bytes = self._total_bytes, memory.total_bytes
-            self.resized = before not in (None, memory.total_bytes)
+        self._journal.answered(self._group, self)
         return memory
-
-
-def _of_instance(call: Callable[[], Memory | None]) -> Memory | None:
-    """Return the answer of `call`; the error of a MIG handle that is gone becomes GPU_IS_LOST.
-
-    Raises:
-        pynvml.NVMLError: the driver refused.
-    """
-    try:
-        return call()
-    except pynvml.NVMLError as error:
-        if is_dead(code_of(error)):
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST) from None
-        raise
 
 
 def _memory_calls(handle: Any) -> tuple[Callable[[], Memory | None], ...]:
@@ -247,18 +221,13 @@ class NvmlSource:
             raise DeviceChanged
         self.device = device
 
-    @property
-    def has_resized(self) -> bool:
-        """Whether the size of a GPU instance has changed: then it was replaced."""
-        return any(memory.resized for memory in self._instance_memory.values())
-
     def look(self) -> None:
-        """Find out in a few calls whether the MIG layout has changed.
+        """Find out whether the MIG layout has changed.
 
         Raises:
             DeviceChanged: it has.
         """
-        if (self.has_resized or self._layout.seems_changed()) and self._layout.has_changed():
+        if self._layout.possible and self._layout.has_changed():
             raise DeviceChanged
 
     def read_slow(self) -> None:

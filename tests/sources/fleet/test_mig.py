@@ -246,10 +246,7 @@ def test_a_gpu_that_cannot_be_opened_at_once_does_not_flap(
 
 
 def test_what_the_look_costs(divided: Divided) -> None:
-    """One call a round where MIG is off, none without MIG, two for each MIG device where it is on.
-
-    All other calls for it are at the slow cadence.
-    """
+    """One call a round where MIG is off, none without MIG, six for each MIG device where it is on."""
     cost = {}
     for name, device in {
         "none": {"product": "t4"},
@@ -265,7 +262,7 @@ def test_what_the_look_costs(divided: Divided) -> None:
         cost[name] = {
             call: count / 8
             for call, count in calls.items()
-            if ("Mig" in call and "Gpm" not in call) or call == "nvmlDeviceGetUUID"
+            if ("Mig" in call and "Gpm" not in call) or call == "nvmlDeviceGetAttributes_v2"
         }
         node.close()
 
@@ -276,7 +273,7 @@ def test_what_the_look_costs(divided: Divided) -> None:
             "nvmlDeviceGetMigMode": 1,
             "nvmlDeviceGetMaxMigDeviceCount": 1,
             "nvmlDeviceGetMigDeviceHandleByIndex": 7,
-            "nvmlDeviceGetUUID": 7,
+            "nvmlDeviceGetAttributes_v2": 7,
         },
     }
 

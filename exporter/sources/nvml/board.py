@@ -22,7 +22,7 @@ class BoardReader:
     def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
         """Prepare the readings of a GPU with `link_count` NVLinks."""
         self._links = link_count
-        self._totals = DriverTotals(lambda: journal.now)
+        self._totals = DriverTotals(journal)
         self._handle = handle
         self._probe = probe = partial(probe_of, journal, handle)
         fields = FieldBatch(handle, links.error_fields(link_count), journal, "slow_fields")

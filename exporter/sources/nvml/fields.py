@@ -13,7 +13,13 @@ import pynvml
 
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.plausible import COUNT, FIELDS
-from exporter.sources.nvml.probe import Outcome, outcome_of, raise_if_gone, retry_seconds
+from exporter.sources.nvml.probe import (
+    Outcome,
+    is_refusal,
+    outcome_of,
+    raise_if_gone,
+    retry_seconds,
+)
 from exporter.sources.reading_state import Journal
 
 ALL_LINKS = 0xFFFFFFFF
@@ -67,7 +73,6 @@ class FieldBatch:
         self._group = group
         self._all = tuple(fields)
         self._worked: set[Field] = set()
-        self._denied: set[Field] = set()
         self._denial = (self, "denied")
         """The member of the group that is absent while the driver denies a field."""
         self._doubt = (self, "implausible")
@@ -104,6 +109,7 @@ class FieldBatch:
         if self._journal.now >= self._retry_at:
             self._retry_at = math.inf
             self._set(self._all)
+            self._journal.answered(self._group, self._denial)
         if not self._fields:
             return {}
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
@@ -111,8 +117,8 @@ class FieldBatch:
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         values: dict[Field, float] = {}
-        never: dict[Field, int] = {}
-        failed: tuple[Field, int] | None = None
+        refusals: dict[Field, int] = {}
+        failure: str | None = None
         doubted: Field | None = None
         entries = _ENTRY.iter_unpack(self._bytes)
         for field, (lowest, highest), (_, _, _, _, kind, code, raw) in zip(
@@ -127,41 +133,27 @@ class FieldBatch:
                         doubted = field
                 continue
             raise_if_gone(code)
-            outcome = outcome_of(code)
-            if outcome is Outcome.FAILURE or (
-                outcome is not Outcome.NOT_NOW and field in self._worked
-            ):
-                failed = field, code
-            elif outcome is not Outcome.NOT_NOW:
-                never[field] = code
-        self._note(failed, doubted)
+            if is_refusal(code) and field not in self._worked:
+                refusals[field] = code
+            elif outcome_of(code) is not Outcome.NOT_NOW:
+                failure = f"field {field[0]}: {pynvml.NVMLError(code)}"
         self._worked |= values.keys()
-        if self._denied and self._denied <= self._worked:
-            self._denied.clear()
-            self._journal.answered(self._group, self._denial)
-        if never:
-            self._leave_out(never)
-        return values
-
-    def _leave_out(self, never: Mapping[Field, int]) -> None:
-        """Take these fields out of the batch; `never` has the code with which each was refused."""
-        denied = {f for f, code in never.items() if code == pynvml.NVML_ERROR_NO_PERMISSION}
-        if denied:
-            self._denied |= denied
-            self._journal.refused(NVML, self._group, self._denial)
-        self._set([field for field in self._fields if field not in never])
-        wait = min(retry_seconds(code, worked=False) for code in never.values())
-        self._retry_at = min(self._retry_at, self._journal.now + wait)
-
-    def _note(self, failed: tuple[Field, int] | None, doubted: Field | None) -> None:
-        """Note a field that failed, with its code, and one that has an impossible value."""
-        if failed is None:
+        if failure is None:
             self._journal.answered(self._group, self)
         else:
-            (field_id, _), code = failed
-            message = f"field {field_id}: {pynvml.NVMLError(code)}"
-            self._journal.failed(NVML, self._group, message, self)
+            self._journal.failed(NVML, self._group, failure, self)
         if doubted is None:
             self._journal.answered(self._group, self._doubt)
         else:
             self._journal.implausible(self._group, self._doubt, worked=doubted in self._worked)
+        if refusals:
+            self._leave_out(refusals)
+        return values
+
+    def _leave_out(self, refusals: Mapping[Field, int]) -> None:
+        """Take fields out of the batch; `refusals` has the code of each."""
+        if pynvml.NVML_ERROR_NO_PERMISSION in refusals.values():
+            self._journal.refused(NVML, self._group, self._denial)
+        self._set([field for field in self._fields if field not in refusals])
+        wait = min(retry_seconds(code, worked=False) for code in refusals.values())
+        self._retry_at = min(self._retry_at, self._journal.now + wait)

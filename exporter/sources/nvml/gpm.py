@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from ctypes import c_char
 from typing import Any
 
@@ -27,10 +27,12 @@ from exporter.sources.nvml.gpm_ids import (
     PERCENTS,
     WHOLE_GPU_ONLY,
 )
+from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import (
-    OLD_DRIVER_CODES,
     Outcome,
     code_of,
+    is_refusal,
+    note_refusal,
     outcome_of,
     raise_if_gone,
     retry_seconds,
@@ -54,7 +56,7 @@ _ENTRY = struct.Struct("=IId24x")
 class GpmWindow:
     """Two reused samples and one reused metrics struct (19 kB) of one share."""
 
-    def __init__(self, handle: Any, gpu_instance: int | None) -> None:
+    def __init__(self, handle: Any, gpu_instance: int | None, journal: Journal) -> None:
         self._handle = handle
         self._gpu_instance = gpu_instance
         self._older = pynvml.nvmlGpmSampleAlloc()
@@ -64,28 +66,19 @@ class GpmWindow:
             pynvml.nvmlGpmSampleFree(self._older)
             raise
         self._older_at: float | None = None
-        self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
-        self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._totals: dict[int, float] = {}
-        self._fallen: set[int] = set()
-        """Cumulative metrics whose last value lay below the one before."""
+        self._totals = DriverTotals(journal)
+        self._last: dict[int, float] = {}
+        """The cumulative metrics of the last read."""
         self.doubted = False
         """Whether a metric had an impossible value between the last two samples."""
-        self._last_refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
-        skipped = frozenset() if gpu_instance is None else WHOLE_GPU_ONLY
-        self._all = tuple(number for number in IDS if number not in skipped)
-        self._worked: set[int] = set()
-        """Metrics that have answered: they are read each time, which costs no extra call."""
-        self._retry_at = math.inf
-        self._ask_for(self._all)
-
-    def _ask_for(self, ids: Iterable[int]) -> None:
-        self._ids = tuple(ids)
-        self._highest = tuple(HIGHEST[number] for number in self._ids)
-        self._metrics.numMetrics = len(self._ids)
-        for position, number in enumerate(self._ids):
+        ids = IDS if gpu_instance is None else [n for n in IDS if n not in WHOLE_GPU_ONLY]
+        self._highest = [HIGHEST[number] for number in ids]
+        self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
+        self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._metrics.numMetrics = len(ids)
+        for position, number in enumerate(ids):
             self._metrics.metrics[position].metricId = number
-        self._bytes = (c_char * (len(self._ids) * _ENTRY.size)).from_buffer(
+        self._bytes = (c_char * (len(ids) * _ENTRY.size)).from_buffer(
             self._metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
         )
 
@@ -114,20 +107,19 @@ class GpmWindow:
         self._older, self._newer, self._older_at = newer, older, monotonic_seconds
         if since is None:
             return None
-        if monotonic_seconds >= self._retry_at:
-            self._retry_at = math.inf
-            self._ask_for(self._all)
-        if not self._ids:
-            raise pynvml.NVMLError(self._last_refusal)
         self._metrics.sample1 = older
         self._metrics.sample2 = newer
         pynvml.nvmlGpmMetricsGet(self._metrics)
-        return self._activity(self._values(monotonic_seconds), monotonic_seconds - since)
+        return self._activity(self._values(), monotonic_seconds - since)
 
-    def _values(self, monotonic_seconds: float) -> dict[int, float]:
-        """Return the values of the metrics that answered, without impossible ones."""
+    def _values(self) -> dict[int, float]:
+        """Return the values of the metrics that answered, without impossible ones.
+
+        Raises:
+            pynvml.NVMLError: all were refused.
+        """
         values: dict[int, float] = {}
-        never: dict[int, int] = {}
+        refusals: list[int] = []
         self.doubted = False
         entries = _ENTRY.iter_unpack(self._bytes)
         for (number, code, value), highest in zip(entries, self._highest, strict=True):
@@ -138,51 +130,22 @@ class GpmWindow:
                     self.doubted = True
             else:
                 raise_if_gone(code)
-                if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
-                    never[number] = code
-        self._worked |= values.keys()
-        if never:
-            self._leave_out(never, monotonic_seconds)
+                if is_refusal(code):
+                    refusals.append(code)
+        if len(refusals) == len(self._highest):
+            raise pynvml.NVMLError(refusals[-1])
         return values
 
-    def _leave_out(self, refusals: Mapping[int, int], monotonic_seconds: float) -> None:
-        """Go on without the metrics that refused and never answered."""
-        never = {number: code for number, code in refusals.items() if number not in self._worked}
-        for code in never.values():
-            self._last_refusal = code
-            self._retry_at = min(
-                self._retry_at, monotonic_seconds + retry_seconds(code, worked=False)
-            )
-        if never:
-            self._ask_for(number for number in self._ids if number not in never)
-
     def _grown(
-        self,
-        values: Mapping[int, float],
-        number: int,
-        fastest: plausible.PossibleRange,
-        seconds: float,
+        self, values: Mapping[int, float], number: int, fastest: plausible.PossibleRange
     ) -> float | None:
-        """Return the growth of a cumulative metric since it was last read.
-
-        None after a read without it, if it fell, and if it cannot have grown so fast. One read
-        below the last is forgotten when the next is above it again.
-        """
-        value = values.get(number)
-        last = self._totals.get(number)
-        if value is None:
-            self._totals.pop(number, None)
+        """Return the growth of a cumulative metric since the last read; None if not of both."""
+        last = self._last.pop(number, None)
+        total = self._totals.settled(number, values.get(number), fastest.highest)
+        if total is None:
             return None
-        if last is not None and value < last and number not in self._fallen:
-            self._fallen.add(number)
-            return None
-        self._totals[number] = value
-        if number in self._fallen:
-            self._fallen.discard(number)
-            return None
-        if last is None or fastest((value - last) / seconds) is None:
-            return None
-        return value - last
+        self._last[number] = total
+        return None if last is None or total < last else total - last
 
     def _activity(self, values: Mapping[int, float], seconds: float) -> Activity | None:
         fields: dict[str, float] = {
@@ -197,17 +160,15 @@ class GpmWindow:
             if number in values:
                 traffic[name] = values[number] * MIB * seconds
         fastest = plausible.CYCLES_PER_SECOND
-        elapsed = self._grown(values, ELAPSED_CYCLES, fastest, seconds)
-        active = {
-            name: self._grown(values, number, fastest, seconds) for number, name in CYCLES.items()
-        }
+        elapsed = self._grown(values, ELAPSED_CYCLES, fastest)
+        active = {name: self._grown(values, number, fastest) for number, name in CYCLES.items()}
         if elapsed:
             fields["elapsed_cycles"] = elapsed
             for name, cycles in active.items():
                 if cycles is not None and cycles <= elapsed:
                     fields[name] = cycles / elapsed
         for number, name in CUMULATIVE_BYTES.items():
-            moved = self._grown(values, number, plausible.BYTES_PER_SECOND, seconds)
+            moved = self._grown(values, number, plausible.BYTES_PER_SECOND)
             if moved is not None:
                 traffic[name] = moved
         if not ACTIVITIES & fields.keys():
@@ -237,8 +198,6 @@ class GpmSource:
         self._shares = gpu_instances
         self._journal = journal
         self._windows: dict[int | None, GpmWindow] = {}
-        self._doubting: set[int | None] = set()
-        """Shares that have a metric with an impossible value."""
         self._open_at = journal.now
         """When to try to make the windows that are missing."""
         self._open()
@@ -251,7 +210,7 @@ class GpmSource:
             for share in self._shares:
                 if share not in self._windows:
                     self._journal.progress()
-                    self._windows[share] = GpmWindow(self._handle, share)
+                    self._windows[share] = GpmWindow(self._handle, share, self._journal)
         except Exception as error:  # pynvml raises more than NVMLError
             worked = any(share_group(GPM, share) in self._journal.worked for share in self._shares)
             if not self._gives_up(GPM, error, worked=worked):
@@ -287,10 +246,8 @@ class GpmSource:
                 continue
             self._journal.answered(group)
             if window.doubted:
-                self._doubting.add(share)
                 self._journal.implausible(group, VALUES, worked=group in self._journal.worked)
-            elif share in self._doubting:
-                self._doubting.discard(share)
+            else:
                 self._journal.answered(group, VALUES)
             if activity is not None:
                 activities[share] = activity
@@ -301,17 +258,12 @@ class GpmSource:
         """Note `error` in the journal; return whether to wait before the share is read again."""
         code = code_of(error)
         raise_if_gone(code)
-        outcome = outcome_of(code)
-        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
+        if code is not None and is_refusal(code):
             wait = retry_seconds(code, worked=worked)
             self._open_at = min(self._open_at, self._journal.now + wait)
-            if outcome is Outcome.NO_PERMISSION:
-                self._journal.refused(GPM, group, worked=worked)
-            else:
-                old = code in OLD_DRIVER_CODES
-                self._journal.absent(group, "old_driver" if old else "unsupported", worked=worked)
+            note_refusal(self._journal, GPM, group, [code], worked=worked)
             return True
-        if outcome is not Outcome.NOT_NOW:
+        if outcome_of(code) is not Outcome.NOT_NOW:
             self._journal.failed(GPM, group, str(error) or type(error).__name__)
         return False
 

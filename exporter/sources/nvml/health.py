@@ -54,7 +54,7 @@ class EccReader:
         def count(*calls: Callable[[], int]) -> Probe[int]:
             return Probe(journal, "ecc", calls, COUNT)
 
-        self._totals = DriverTotals(lambda: journal.now)
+        self._totals = DriverTotals(journal)
         self._dram = {
             key: count(_location(handle, *key, pynvml.NVML_MEMORY_LOCATION_DRAM))
             for key in SRAM_STATUS

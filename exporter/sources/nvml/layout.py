@@ -12,7 +12,14 @@ import pynvml
 
 from exporter.model.reading import Instance
 from exporter.sources.nvml.identity import text
-from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, raise_if_gone
+from exporter.sources.nvml.probe import (
+    Outcome,
+    Probe,
+    code_of,
+    is_refusal,
+    outcome_of,
+    raise_if_gone,
+)
 from exporter.sources.reading_state import Journal
 
 MIG = "mig"
@@ -112,9 +119,9 @@ def mig_devices(handle: Any) -> MigDevices:
         if not _mig_is_on(handle):
             return MigDevices(None)
     except pynvml.NVMLError as error:
-        outcome = outcome_of(code_of(error))
-        if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
-            return MigDevices(None, outcome is Outcome.NO_PERMISSION, possible=False)
+        code = code_of(error)
+        if is_refusal(code):
+            return MigDevices(None, code == pynvml.NVML_ERROR_NO_PERMISSION, possible=False)
         raise
     slots, hidden = [], False
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):

@@ -9,11 +9,12 @@ which is above every bound here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from exporter.model.reading import Memory
+from exporter.sources.reading_state import Journal
 
 Number = TypeVar("Number", int, float)
 Key = TypeVar("Key")
@@ -105,9 +106,8 @@ class DriverTotals:
     time since its last value is left out as well.
     """
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        """Take the monotonic clock of the rounds, in seconds."""
-        self._now = now
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._last: dict[Hashable, tuple[float, float]] = {}
         """The last totals that were not left out, and when they were read."""
         self._fallen_at: dict[Hashable, float] = {}
@@ -118,7 +118,7 @@ class DriverTotals:
         """Return `total` of the counter `key`, or None to leave it out."""
         if total is None:
             return None
-        now = self._now()
+        now = self._journal.now
         last, at = self._last.get(key, (total, now))
         if total < last:
             since = self._fallen_at.setdefault(key, now)

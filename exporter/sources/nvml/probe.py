@@ -83,6 +83,11 @@ def outcome_of(code: int | None) -> Outcome:
     return Outcome.FAILURE if code is None else OUTCOMES.get(code, Outcome.FAILURE)
 
 
+def is_refusal(code: int | None) -> bool:
+    """Return whether this driver or GPU lacks what answered `code`, or denies it to this user."""
+    return outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION)
+
+
 def raise_if_gone(code: int | None) -> None:
     """Raise for a code that concerns more than the reading that got it.
 
@@ -90,12 +95,11 @@ def raise_if_gone(code: int | None) -> None:
         DeviceGone: the GPU is lost, removed or needs a reset.
         LibraryUnavailable: the library must be initialised again.
     """
-    outcome = outcome_of(code)
-    if code is None or outcome in (Outcome.NEVER, Outcome.NOT_NOW, Outcome.NO_PERMISSION):
+    if code is None:
         return
-    if outcome is Outcome.DEVICE_GONE:
+    if code in GONE_REASONS:
         raise DeviceGone(GONE_REASONS[code])
-    if outcome is Outcome.LIBRARY_STATE:
+    if outcome_of(code) is Outcome.LIBRARY_STATE:
         raise LibraryUnavailable(LIBRARY_REASONS[code])
 
 
@@ -109,14 +113,32 @@ ten seconds."""
 def retry_seconds(code: int | None, *, worked: bool) -> float:
     """Return after how many seconds to repeat a call that answered `code`.
 
-    Infinite if this driver or binding lacks the call. INVALID_ARGUMENT does not mean that the GPU
+    Infinite if this driver lacks the call. INVALID_ARGUMENT does not mean that the GPU
     model lacks the reading: a stale handle answers it, too.
     """
-    if code is None or code in OLD_DRIVER_CODES:
+    if code in OLD_DRIVER_CODES:
         return math.inf
     if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
         return WORKED_RETRY_SECONDS
     return NEVER_WORKED_RETRY_SECONDS
+
+
+def note_refusal(
+    journal: Journal,
+    source: str,
+    group: str,
+    codes: Iterable[int],
+    member: object = None,
+    *,
+    worked: bool,
+) -> None:
+    """Note that `member` of `group` is refused, with the best reason that `codes` give."""
+    outcomes = {outcome_of(code) for code in codes}
+    if Outcome.NO_PERMISSION in outcomes:
+        journal.refused(source, group, member, worked=worked)
+    else:
+        state = "old_driver" if OLD_DRIVER_CODES.issuperset(codes) else "unsupported"
+        journal.absent(group, state, member, worked=worked)
 
 
 class Probe(Generic[T]):
@@ -143,9 +165,8 @@ class Probe(Generic[T]):
         self._worked: set[int] = set()
         """The positions of the calls that have given a possible value."""
         self._retry_at = math.inf
-        self._refused = False
-        self._unsupported = False
-        self._failing = False
+        self._refusals: list[int] = []
+        """The codes of the calls that were given up."""
 
     @property
     def possible(self) -> bool:
@@ -162,7 +183,7 @@ class Probe(Generic[T]):
         self._journal.progress()
         if self._journal.now >= self._retry_at:
             self._at, self._retry_at = 0, math.inf
-            self._refused = self._unsupported = False
+            self._refusals.clear()
         while self._at < len(self._calls):
             try:
                 value = self._calls[self._at]()
@@ -172,47 +193,33 @@ class Probe(Generic[T]):
                 return None
             possible = value if self._check is None else self._check(value)
             if possible is None:
-                self._failing = True
                 self._journal.implausible(self._group, self, worked=bool(self._worked))
                 return None
             self._worked.add(self._at)
-            if self._failing:
-                self._failing = False
-                self._journal.answered(self._group, self)
+            self._journal.answered(self._group, self)
             return possible
         return None
 
     def _give_up_on(self, error: Exception) -> bool:
         """Record `error`; return whether to try the next call of the chain."""
         code = code_of(error)
+        if isinstance(error, AttributeError):  # the installed binding is older than the call
+            code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         raise_if_gone(code)
-        outcome = outcome_of(code)
         message = str(error) or type(error).__name__
         self._journal.last_refusal = message
-        if outcome is Outcome.NOT_NOW:
+        if code is None or not is_refusal(code):
+            if outcome_of(code) is not Outcome.NOT_NOW:
+                self._journal.failed(NVML, self._group, message, self)
             return False
-        missing = isinstance(error, AttributeError)  # the installed binding is older than the call
-        self._failing = True
-        if missing or outcome in (Outcome.NEVER, Outcome.NO_PERMISSION):
-            wait = retry_seconds(code, worked=self._at in self._worked)
-            self._retry_at = min(self._retry_at, self._journal.now + wait)
-            self._at += 1
-            self._refused |= outcome is Outcome.NO_PERMISSION
-            self._unsupported |= outcome is Outcome.NEVER and code not in OLD_DRIVER_CODES
-            if self._at == len(self._calls):
-                self._note_end()
-            return True
-        self._journal.failed(NVML, self._group, message, self)
-        return False
-
-    def _note_end(self) -> None:
-        """Record the state of a reading whose calls all failed."""
-        worked = bool(self._worked)
-        if self._refused:
-            self._journal.refused(NVML, self._group, self, worked=worked)
-        else:
-            state = "unsupported" if self._unsupported else "old_driver"
-            self._journal.absent(self._group, state, self, worked=worked)
+        wait = retry_seconds(code, worked=self._at in self._worked)
+        self._retry_at = min(self._retry_at, self._journal.now + wait)
+        self._refusals.append(code)
+        self._at += 1
+        if self._at == len(self._calls):
+            worked = bool(self._worked)
+            note_refusal(self._journal, NVML, self._group, self._refusals, self, worked=worked)
+        return True
 
 
 def probe_of(

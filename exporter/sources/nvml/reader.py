@@ -138,7 +138,7 @@ class NvmlSource:
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
         self._layout = MigLayout(handle, journal)
         self._mig = self._layout.slots
-        self._totals = DriverTotals(lambda: journal.now)
+        self._totals = DriverTotals(journal)
         self._facts = self._probe(IDENTITY, self._static_fields.read)
         self.device = self._identity.read(self._facts() or {}, self._layout.instances)
         self._links = self.device.nvlink_count or 0

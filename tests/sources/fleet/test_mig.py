@@ -246,7 +246,7 @@ def test_a_gpu_that_cannot_be_opened_at_once_does_not_flap(
 
 
 def test_what_the_look_costs(divided: Divided) -> None:
-    """One call a round where MIG is off, none without MIG, six for each MIG device where it is on."""
+    """One call a round where MIG is off, none without MIG, six for each MIG device."""
     cost = {}
     for name, device in {
         "none": {"product": "t4"},

@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from exporter.model.reading import Memory
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.plausible import BELIEVED_AFTER_SECONDS, DriverTotals, PossibleRange
+from exporter.sources.reading_state import Journal
 
 RANGES = {name: kind for name, kind in vars(plausible).items() if isinstance(kind, PossibleRange)}
-
-
-class Seconds:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize("name", RANGES)
@@ -77,12 +68,12 @@ def test_parts_of_memory_are_parts_of_the_whole(parts: tuple[int, ...], known: b
 
 def test_total_that_is_low_for_a_moment_is_not_known_then() -> None:
     """A counter does not fall: what looks like it for one read is a fault."""
-    clock = Seconds()
-    totals = DriverTotals(clock)
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
     found: list[int | None] = []
     for total in (1000, 1100, 0, 1300, None, 0, 0, 1600):
         found.append(totals.settled("energy", total))
-        clock.now += 1.0
+        journal.now += 1.0
 
     assert found == [1000, 1100, None, 1300, None, None, None, 1600]
 
@@ -90,28 +81,28 @@ def test_total_that_is_low_for_a_moment_is_not_known_then() -> None:
 @pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
 def test_total_that_stays_low_started_over(interval: float) -> None:
     """After a reload of the driver it is believed within three seconds or two reads."""
-    clock = Seconds()
-    totals = DriverTotals(clock)
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
     totals.settled("energy", 1000)
     found: list[int | None] = []
     while not found or found[-1] is None:
-        clock.now += interval
+        journal.now += interval
         found.append(totals.settled("energy", 5 + len(found)))
 
     assert len(found) >= 2
     assert (len(found) - 2) * interval <= BELIEVED_AFTER_SECONDS
-    clock.now += interval
+    journal.now += interval
     assert totals.settled("energy", 1001) == 1001
 
 
 def test_a_total_that_leaps_is_not_known() -> None:
     """No GPU does in a second what takes it years; what it did meanwhile is counted."""
-    clock = Seconds()
-    totals = DriverTotals(clock)
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
     found: list[int | None] = []
     for total in (1000, 9_000_000, 9_000_001, 1300, None, 1500):
         found.append(totals.settled("energy", total, 100.0))
-        clock.now += 1.0
+        journal.now += 1.0
 
     assert found == [1000, None, None, 1300, None, 1500]
 
@@ -119,16 +110,16 @@ def test_a_total_that_leaps_is_not_known() -> None:
 @given(st.floats(0, 1e4), st.floats(0, 1e6))
 def test_what_the_hardware_can_do_is_believed(rate: float, seconds: float) -> None:
     """A counter that was not read for long may have grown as fast as the hardware allows."""
-    clock = Seconds()
-    totals = DriverTotals(clock)
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
     totals.settled("energy", 0.0, 1e4)
-    clock.now += seconds
+    journal.now += seconds
     assert totals.settled("energy", rate * seconds, 1e4) == rate * seconds
 
 
 def test_counters_are_kept_apart() -> None:
     """Counters are told apart by name and key."""
-    totals = DriverTotals(Seconds())
+    totals = DriverTotals(Journal("GPU 0"))
     assert totals.all_settled("pcie", {"lcrc": 5, "lane": 7}) == {"lcrc": 5, "lane": 7}
     assert totals.all_settled("pcie", {"lcrc": 4, "lane": 7}) == {"lane": 7}
     assert totals.all_settled("nvlink", {"lcrc": 4}) == {"lcrc": 4}
@@ -139,12 +130,12 @@ def test_known_totals_fall_only_after_three_seconds_below(
     reads: list[tuple[int, bool]],
 ) -> None:
     """Whatever a driver answers, a fall that is published lasted."""
-    clock = Seconds()
-    totals = DriverTotals(clock)
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
     last, last_at = 0, 0.0
     for total, answered in reads:
-        clock.now += 1.0
+        journal.now += 1.0
         known = totals.settled("count", total if answered else None)
         if known is not None:
-            assert known >= last or clock.now - last_at > BELIEVED_AFTER_SECONDS
-            last, last_at = known, clock.now
+            assert known >= last or journal.now - last_at > BELIEVED_AFTER_SECONDS
+            last, last_at = known, journal.now

@@ -83,8 +83,8 @@ PROCESS_UTILIZATION = gauge(
     "unless enabled. The driver samples it: it is not how much of the SMs was in use, and the sum "
     "need not reach gpu_utilization_ratio. Under MPS it may be counted for the server; none under "
     "MIG.",
-    "nvmlDeviceGetProcessesUtilizationInfo, or nvmlDeviceGetProcessUtilization, since the last "
-    "read at the slow cadence; labels from /proc, control groups and schedulers",
+    "nvmlDeviceGetProcessUtilization, since the last read at the slow cadence; labels from /proc, "
+    "control groups and schedulers",
     SHARE.rows(
         (Label("pid"), Label("command", meaning="name of the command"), *_WORK_LABELS),
         _utilization_rows,

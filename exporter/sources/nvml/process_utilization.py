@@ -72,16 +72,8 @@ class ProcessUtilization:
         self._journal = journal
         self._seen = 0
         """The newest stamp that was read, in microseconds; 0: none yet."""
-        self._newest = GrowingArray(pynvml.c_nvmlProcessUtilizationInfo_v1_t, ENTRIES)
-        self._older = GrowingArray(pynvml.c_nvmlProcessUtilizationSample_t, ENTRIES)
-        self._probe: Probe[list[Entry]] = Probe(
-            journal,
-            GROUP,
-            (
-                lambda: _entries(self._newest, self._fill_newest),
-                lambda: _entries(self._older, self._fill_older),
-            ),
-        )
+        self._array = GrowingArray(pynvml.c_nvmlProcessUtilizationSample_t, ENTRIES)
+        self._probe: Probe[list[Entry]] = Probe(journal, GROUP, (self._entries,))
 
     def read(self, pids: Collection[int], *, complete: bool) -> dict[int, float]:
         """Return the ratio by PID of those of these processes for which it is known.
@@ -119,33 +111,22 @@ class ProcessUtilization:
             if pid not in refused and (complete or pid in percents)
         }
 
-    def _fill_newest(self, array: Any, count: c_uint) -> int:
-        info = pynvml.c_nvmlProcessesUtilizationInfo_v1_t()
-        info.version = pynvml.ProcessesUtilizationInfo_v1
-        info.processSamplesCount = count.value
-        info.lastSeenTimeStamp = self._seen
-        info.procUtilArray = array
-        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessesUtilizationInfo")
-        code: int = call(self._handle, byref(info))
-        count.value = info.processSamplesCount
-        return code
+    def _entries(self) -> list[Entry]:
+        """Return what the driver has of each process; nothing if no process had any.
 
-    def _fill_older(self, array: Any, count: c_uint) -> int:
+        Raises:
+            pynvml.NVMLError: it refused.
+        """
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
-        code: int = call(self._handle, array, byref(count), c_ulonglong(self._seen))
-        return code
 
+        def fill(array: Any, count: c_uint) -> int:
+            code: int = call(self._handle, array, byref(count), c_ulonglong(self._seen))
+            return code
 
-def _entries(array: GrowingArray, fill: Callable[[Any, c_uint], int]) -> list[Entry]:
-    """Return what the driver has of each process; nothing if no process had any.
-
-    Raises:
-        pynvml.NVMLError: it refused.
-    """
-    try:
-        return [(each.pid, each.timeStamp, each.smUtil) for each in array.read(fill)]
-    except pynvml.NVMLError_NotFound:
-        return []
+        try:
+            return [(each.pid, each.timeStamp, each.smUtil) for each in self._array.read(fill)]
+        except pynvml.NVMLError_NotFound:
+            return []
 
 
 def _now() -> int:

@@ -87,16 +87,7 @@ struct nvml_process_sample {
     unsigned sm, memory, encoder, decoder;
 };
 
-struct nvml_process_use_v1 {
-    ull timestamp;
-    unsigned pid, sm, memory, encoder, decoder, jpeg, ofa;
-};
 
-struct nvml_processes_use_v1 {
-    unsigned version, count;
-    ull seen;
-    struct nvml_process_use_v1 *entries;
-};
 
 static const char *const KINDS[] = {"processes.compute", "processes.graphics", "processes.mps"};
 
@@ -173,28 +164,5 @@ EXPORT int nvmlDeviceGetProcessUtilization(nvml_device device, struct nvml_proce
     for (unsigned i = 0; i < known; i++)
         out[i] = (struct nvml_process_sample){found[i].pid, found[i].timestamp, found[i].sm,
                                               0, 0, 0};
-    return OK;
-}
-
-EXPORT int nvmlDeviceGetProcessesUtilizationInfo(nvml_device device,
-                                                 struct nvml_processes_use_v1 *info)
-{
-    struct use found[MOST];
-    unsigned room, known = 0;
-
-    BEGIN(device, NOT_UNDER_MIG);
-    REQUIRE(info);
-    if (info->version != VERSION_OF(struct nvml_processes_use_v1, 1))
-        return VERSION_MISMATCH;
-    code = uses(&call, info->seen, found, &known);
-    if (code)
-        return code;
-    room = info->entries ? info->count : 0;
-    info->count = known;
-    if (known > room)
-        return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < known; i++)
-        info->entries[i] = (struct nvml_process_use_v1){found[i].timestamp, found[i].pid,
-                                                        found[i].sm, 0, 0, 0, 0, 0};
     return OK;
 }

@@ -15,11 +15,10 @@ from exporter.sources.nvml import process_utilization as module
 from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.reading_state import Journal
-from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, steps
+from tests.fake_nvml import DRIVER_470, steps
 from tests.sources.conftest import START, Open, Rig
 
-NEWEST = "nvmlDeviceGetProcessesUtilizationInfo"
-OLDER = "nvmlDeviceGetProcessUtilization"
+CALL = "nvmlDeviceGetProcessUtilization"
 BUSY = ({"pid": 10, "sm": 60}, {"pid": 11, "sm": 30}, {"pid": 12})
 
 
@@ -46,30 +45,15 @@ def test_the_average_since_the_last_read(open_gpu: Open) -> None:
     assert read() == {10: 0.0, 11: 0.0}
 
 
-@pytest.mark.parametrize(
-    ("missing", "call"), [(DRIVER_550, NEWEST), (DRIVER_535, OLDER)], ids=["550", "535"]
-)
-def test_older_drivers_are_asked_the_older_call(
-    open_gpu: Open, missing: tuple[str, ...], call: str
-) -> None:
-    """Both give the same."""
-    read = Reader(open_gpu(missing=missing, processes=list(BUSY)))
-    read()
-    assert read() == {10: 0.6, 11: 0.3, 12: 0.0}
-    assert {name for name in read.rig.calls() if "Utilization" in name} == {call}
-    assert read.rig.journal.states == {}
-    assert read.rig.failures == {}
-
-
 def test_nothing_is_asked_unless_it_is_wanted(open_gpu: Open) -> None:
     """Without the flag the call is not made."""
     rig = open_gpu(processes=list(BUSY))
     (share,) = rig.session().read().shares
     assert share.processes is not None
     assert {each.sm_utilization_ratio for each in share.processes} == {None}
-    assert not {NEWEST, OLDER} & rig.calls().keys()
+    assert not {CALL} & rig.calls().keys()
     rig.session(SessionOptions(process_utilization=True)).read()
-    assert rig.calls()[NEWEST] == 1
+    assert rig.calls()[CALL] == 1
 
 
 def test_a_process_in_two_lists_has_one_ratio(open_gpu: Open) -> None:
@@ -152,7 +136,7 @@ def test_mig_has_none(open_gpu: Open) -> None:
     read = Reader(rig)
     assert read([2]) == {10: None}
     assert rig.journal.states == {GROUP: "mig"}
-    assert not {NEWEST, OLDER} & rig.calls().keys()
+    assert not {CALL} & rig.calls().keys()
 
 
 @pytest.mark.parametrize(
@@ -160,7 +144,7 @@ def test_mig_has_none(open_gpu: Open) -> None:
     [
         ({"process_samples": None}, (), "unsupported"),
         ({"process_samples": {"error": 4}}, (), "no_permission"),
-        ({}, (*DRIVER_470, OLDER), "old_driver"),
+        ({}, (*DRIVER_470, CALL), "old_driver"),
     ],
 )
 def test_a_driver_that_does_not_say(
@@ -176,24 +160,11 @@ def test_a_list_that_outgrows_its_array(open_gpu: Open, monkeypatch: pytest.Monk
     """It is asked for again, and the room stays."""
     monkeypatch.setattr(module, "ENTRIES", 2)
     listed = [{"pid": pid, "sm": 1} for pid in range(100, 150)]
-    for missing in (DRIVER_550, DRIVER_535):
-        read = Reader(open_gpu(missing=missing, processes=listed))
-        read()
-        read.rig.calls()
-        assert set(read().values()) == {0.01}
-        calls = read.rig.calls()
-        assert calls.get(NEWEST, 0) + calls.get(OLDER, 0) == 1
-
-
-def test_a_list_that_grows_without_end_is_a_failure(
-    open_gpu: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not asked for without end."""
-    monkeypatch.setattr(module, "ATTEMPTS", 1)
-    monkeypatch.setattr(module, "ENTRIES", 1)
-    read = Reader(open_gpu(processes=list(BUSY)))
-    assert read() == {10: None, 11: None, 12: None}
-    assert read.rig.failures == {"nvml": 1}
+    read = Reader(open_gpu(processes=listed))
+    read()
+    read.rig.calls()
+    assert set(read().values()) == {0.01}
+    assert read.rig.calls()[CALL] == 1
 
 
 def test_a_clock_that_is_set_back(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:

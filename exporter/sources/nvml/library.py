@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import os
 from typing import Any
 
@@ -23,8 +22,6 @@ HINTS = {
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "the library that was loaded is not the NVIDIA driver's",
 }
 
-log = logging.getLogger(__name__)
-
 
 class Library:
     """The driver library of this process; each successful initialisation is a *generation*.
@@ -34,10 +31,6 @@ class Library:
 
     def __init__(self, path: str | None = None) -> None:
         self._path = path
-        self._found: str | None = None
-        """Where the linker found the library that was loaded by its bare name."""
-        self._file: tuple[int, int] | None = None
-        self._replacements = 0
         self._initialisations = 0
         """Initialisations without a shutdown; the driver counts them, too."""
         self.generation = 0
@@ -60,35 +53,23 @@ class Library:
         return self.generation
 
     def _load(self) -> None:
-        """Load the library; after a driver update its name may be that of another file."""
-        path = self._path or _if_exists(self._found)
+        """Load the library.
+
+        Of a name that it knows, the linker returns what it has mapped, though the name may link to
+        another file since a driver update. The file's own name has the driver's version in it.
+        """
+        path = self._path or _installed_path()
         try:
-            # Loading by path first also serves a library whose directory the linker does not know.
-            pynvml.nvmlLib = ctypes.CDLL(self._fresh_name(path) if path else SONAME)
+            if path is not None and os.path.exists(path):
+                pynvml.nvmlLib = ctypes.CDLL(os.path.realpath(path))
+            else:
+                pynvml.nvmlLib = ctypes.CDLL(path or SONAME)
         except OSError as error:
             pynvml.nvmlLib = None
             where = f"--nvml.library {path}" if self._path else SONAME
             raise LibraryUnavailable(f"{where} cannot be loaded: {error}") from error
         finally:
             pynvml._nvmlGetFunctionPointer_cache.clear()
-        if path is None:
-            self._found = _installed_beside(_loaded_path())
-            self._file = _file_of(self._found)
-
-    def _fresh_name(self, path: str) -> str:
-        """Return a name of `path` that makes the linker look at the file itself.
-
-        For a name that it knows it returns the library that is already mapped, even if the file
-        was replaced; for a new name it compares inodes.
-        """
-        file = _file_of(path)
-        if "/" not in path or file is None:
-            return path
-        if self._file not in (None, file):
-            self._replacements += 1
-        self._file = file
-        folder, name = os.path.split(path)
-        return os.path.join(folder, *["."] * self._replacements, name)
 
     def stop(self) -> None:
         """Shut NVML down. While another thread is inside a driver call this would crash."""
@@ -123,34 +104,12 @@ class Library:
         return handle if pynvml.nvmlDeviceGetIndex(handle) == index else None
 
 
-def _loaded_path() -> str | None:
-    """Return the file that the loaded driver library was mapped from."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                path = line.partition("/")[2]
-                if "libnvidia-ml.so" in path:
-                    return "/" + path.rstrip("\n").removesuffix(" (deleted)")
-    except OSError:
-        log.debug("cannot read /proc/self/maps")
+def _installed_path() -> str | None:
+    """Return the name of the library in the folder from which the linker has mapped it."""
+    with contextlib.suppress(OSError), open("/proc/self/maps", errors="replace") as maps:
+        for line in maps:
+            folder, _, name = line.rstrip("\n").rpartition("/")
+            path = os.path.join("/" + folder.partition("/")[2], SONAME)
+            if name.startswith("libnvidia-ml.so") and os.path.exists(path):
+                return path
     return None
-
-
-def _installed_beside(path: str | None) -> str | None:
-    """Return the name of the installed library in the folder of `path`."""
-    return None if path is None else _if_exists(os.path.join(os.path.dirname(path), SONAME))
-
-
-def _if_exists(path: str | None) -> str | None:
-    return path if path is not None and os.path.exists(path) else None
-
-
-def _file_of(path: str | None) -> tuple[int, int] | None:
-    """Return device and inode, which differ for another file of that name; None without a file."""
-    if path is None:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino

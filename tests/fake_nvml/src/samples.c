@@ -87,8 +87,6 @@ struct nvml_process_sample {
     unsigned sm, memory, encoder, decoder;
 };
 
-
-
 static const char *const KINDS[] = {"processes.compute", "processes.graphics", "processes.mps"};
 
 static unsigned scripted(const struct call *call, int count, ull seen, struct use *out)

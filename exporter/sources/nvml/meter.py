@@ -27,6 +27,8 @@ the polls count instead."""
 STALE_SECONDS = 3.0
 """How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
+KEPT_SECONDS = 15.0
+"""Samples of a buffer that was not read for longer may have been overwritten unread."""
 HOLE_FACTOR = 1.5
 """A gap longer than its neighbours by this factor means that samples are missing."""
 
@@ -123,14 +125,12 @@ class UtilizationMeter:
         samples: Sequence[tuple[float, float]],
         monotonic_seconds: float,
         stamp_seconds: float,
-        *,
-        overwritten: bool = False,
     ) -> None:
         """Take new samples: (the driver's stamp in seconds, ratio), oldest first.
 
-        `stamp_seconds` is now on the driver's clock. `overwritten` if the buffer was full of them:
-        older ones may have been lost unread.
+        `stamp_seconds` is now on the driver's clock.
         """
+        overwritten = monotonic_seconds - self._read_at > KEPT_SECONDS
         self._read_at = monotonic_seconds
         last = self._last_stamp
         new = [sample for sample in samples if last is None or sample[0] > last]

@@ -15,9 +15,8 @@ UTILIZATION = pynvml.NVML_GPU_UTILIZATION_SAMPLES
 MEMORY_UTILIZATION = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
 SM_CLOCK = pynvml.NVML_PROCESSOR_CLK_SAMPLES
 
-SPARE_ENTRIES = 32
-SMALLEST_DEPTH = 20
-"""Real buffers hold a hundred samples; a size below this is what was in one when it was asked."""
+CAPACITY = 1024
+"""Drivers keep about a hundred samples: 17 s at the shortest sampling period."""
 _ENTRY = struct.Struct("=QQ")
 """nvmlSample_t: timestamp in microseconds, value's 8 bytes."""
 
@@ -30,25 +29,7 @@ class SampleBuffer:
         self._type = c_uint(sampling_type)
         self._last_stamp = c_ulonglong(0)
         self._value_type = c_uint(0)
-        self._count = c_uint(0)
-        self._array: Any = None
-        self._bytes = memoryview(b"")
-        self._capacity = 0
-        self._depth = 0
-        self.full = False
-        """Whether all that the buffer holds was new at the last read: more may have been lost."""
-
-    def _size(self, call: Any) -> None:
-        """Ask how many samples the whole buffer holds, and make room for some more."""
-        count = c_uint(0)
-        code = call(
-            self._handle, self._type, c_ulonglong(0), byref(self._value_type), byref(count), None
-        )
-        if code != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(code)
-        self._depth = count.value
-        self._capacity = count.value + SPARE_ENTRIES
-        self._array = (pynvml.c_nvmlSample_t * self._capacity)()
+        self._array = (pynvml.c_nvmlSample_t * CAPACITY)()
         self._bytes = memoryview((c_char * sizeof(self._array)).from_buffer(self._array))
 
     def read(self) -> list[tuple[float, float]]:
@@ -57,47 +38,31 @@ class SampleBuffer:
         Raises:
             pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
         """
-        call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")
-        if self._array is None:
-            self._size(call)
-        code = self._fill(call)
-        if code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:  # the buffer has grown
-            self._size(call)
-            code = self._fill(call)
-        if code == pynvml.NVML_ERROR_NOT_FOUND:  # nothing new
-            return []
-        if code != pynvml.NVML_SUCCESS:
-            raise pynvml.NVMLError(code)
-        value_type = self._value_type.value
-        last = self._last_stamp.value
-        samples: list[tuple[int, float]] = []
-        filled = self._bytes[: min(self._count.value, self._capacity) * _ENTRY.size]
-        for stamp, raw in _ENTRY.iter_unpack(filled):
-            # Some drivers return unused entries with stamp 0.
-            if stamp > last:
-                value = decode(raw, value_type)
-                if value is not None:
-                    samples.append((stamp, value))
-        if self._count.value >= self._capacity:
-            self._array = None  # the array is full: ask for the size again next time
-        samples.sort()
-        self.full = len(samples) >= max(self._depth, SMALLEST_DEPTH)
-        if samples:
-            self._last_stamp.value = samples[-1][0]
-        return [(stamp / 1e6, value) for stamp, value in samples]
-
-    def _fill(self, call: Any) -> int:
-        """Read the new samples into the array; return the driver's code."""
-        self._count.value = self._capacity
-        code: int = call(
+        count = c_uint(CAPACITY)
+        code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(
             self._handle,
             self._type,
             self._last_stamp,
             byref(self._value_type),
-            byref(self._count),
+            byref(count),
             self._array,
         )
-        return code
+        if code == pynvml.NVML_ERROR_NOT_FOUND:  # nothing new
+            return []
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        samples: list[tuple[int, float]] = []
+        filled = self._bytes[: min(count.value, CAPACITY) * _ENTRY.size]
+        for stamp, raw in _ENTRY.iter_unpack(filled):
+            # Some drivers return unused entries with stamp 0.
+            if stamp > self._last_stamp.value:
+                value = decode(raw, self._value_type.value)
+                if value is not None:
+                    samples.append((stamp, value))
+        samples.sort()
+        if samples:
+            self._last_stamp.value = samples[-1][0]
+        return [(stamp / 1e6, value) for stamp, value in samples]
 
 
 SILENCES_NEEDED = 3

@@ -156,17 +156,14 @@ class _Meter:
 
     def __init__(self, handle: Any, journal: Journal, group: str, kind: int) -> None:
         self.meter = UtilizationMeter()
-        self._buffer = SampleBuffer(handle, kind)
-        self._read = Probe(journal, group, (self._buffer.read,))
+        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,))
         self.samples: list[tuple[float, float]] = []
         """What was new at the last read: stamp in seconds, ratio."""
 
     def take(self, monotonic_seconds: float, unix_seconds: float) -> None:
         """Read the buffer."""
         self.samples = [(stamp, percent / 100) for stamp, percent in self._read() or ()]
-        self.meter.add_samples(
-            self.samples, monotonic_seconds, unix_seconds, overwritten=self._buffer.full
-        )
+        self.meter.add_samples(self.samples, monotonic_seconds, unix_seconds)
 
 
 def _hertz(megahertz: float | None) -> float | None:

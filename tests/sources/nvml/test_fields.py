@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.nvml import fields as module
+from exporter.sources.nvml import fields, gpm, samples
 from exporter.sources.nvml.fields import ALL_LINKS, FieldBatch, decode
 from tests.fake_nvml import fault
 
@@ -131,16 +132,6 @@ def test_unknown_value_type_is_absent() -> None:
     assert decode(7, 99) is None
 
 
-def test_layout_is_that_of_the_binding() -> None:
-    """The entries are decoded at the offsets that pynvml's structure has."""
-    layout = pynvml.c_nvmlFieldValue_t
-
-    assert ctypes.sizeof(layout) == module._ENTRY.size
-    offsets = [layout.fieldId, layout.scopeId, layout.timestamp, layout.latencyUsec]
-    offsets += [layout.valueType, layout.nvmlReturn, layout.value]
-    assert [member.offset for member in offsets] == [0, 4, 8, 16, 24, 28, 32]
-
-
 def test_scope_is_asked_for(open_gpu: Open) -> None:
     """One field id may answer for several scopes."""
     rig = open_gpu(power=500, module_power=900, nvlink={"tx": 18 * 1024**2})
@@ -252,3 +243,23 @@ def test_whole_call_refused(open_gpu: Open) -> None:
 
     with pytest.raises(pynvml.NVMLError_NoPermission):
         FieldBatch(rig.handle, [POWER], rig.journal).read()
+
+
+@pytest.mark.parametrize(
+    ("layout", "entry", "members"),
+    [
+        (
+            pynvml.c_nvmlFieldValue_t,
+            fields._ENTRY,
+            {"timestamp": 8, "latencyUsec": 16, "valueType": 24, "nvmlReturn": 28, "value": 32},
+        ),
+        (pynvml.c_nvmlGpmMetric_t, gpm._ENTRY, {"metricId": 0, "nvmlReturn": 4, "value": 8}),
+        (pynvml.c_nvmlSample_t, samples._ENTRY, {"timeStamp": 0, "sampleValue": 8}),
+    ],
+)
+def test_layouts_are_those_of_the_binding(
+    layout: Any, entry: struct.Struct, members: dict[str, int]
+) -> None:
+    """Entries are decoded at the offsets that pynvml's structures have."""
+    assert ctypes.sizeof(layout) == entry.size
+    assert {name: getattr(layout, name).offset for name in members} == members

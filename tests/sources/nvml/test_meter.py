@@ -98,13 +98,12 @@ class Driver:
     def _end(self, number: int) -> float:
         return self.phase + number * self.period
 
-    def read(self, t: float) -> tuple[list[tuple[float, float]], bool]:
-        """The new samples, and whether older ones may be lost."""
+    def read(self, t: float) -> list[tuple[float, float]]:
+        """The new samples."""
         if not self.buffer:
-            return [], False
+            return []
         last = self._number(t)
         first = last - self.depth + 1
-        full = self.seen is None or first > self.seen
         first = first if self.seen is None else max(first, self.seen + 1)
         self.seen = last
         found = []
@@ -115,7 +114,7 @@ class Driver:
                 continue
             if ratio > 1e-9 or not self.dry:
                 found.append((OFFSET + end, self.percents(ratio)))
-        return found, full
+        return found
 
     def poll(self, t: float) -> float:
         self.polls += 1
@@ -156,8 +155,8 @@ class Watch:
     begin: float = START
 
     def _take(self, t: float) -> None:
-        samples, full = self.driver.read(t)
-        self.meter.add_samples(samples, t, OFFSET + t, overwritten=full)
+        samples = self.driver.read(t)
+        self.meter.add_samples(samples, t, OFFSET + t)
         if self.meter.wants_polls:
             self.meter.add_poll(self.driver.poll(t), t)
 
@@ -498,9 +497,7 @@ def test_samples_that_were_overwritten_count_as_busy() -> None:
     meter = UtilizationMeter()
     sampled(meter, START, *[0.5] * 100, period=0.02)
     stamps = [OFFSET + START + 2.02 + 0.02 * number for number in range(100)]
-    meter.add_samples(
-        [(stamp, 0.0) for stamp in stamps], START + 4, OFFSET + START + 4, overwritten=True
-    )
+    meter.add_samples([(stamp, 0.0) for stamp in stamps], START + 4, OFFSET + START + 4)
     interval = closed(meter, START, START + 4)
 
     assert interval.seconds == pytest.approx(2.0)
@@ -552,8 +549,8 @@ def test_old_samples_are_not_counted_again() -> None:
 class LateDriver(Driver):
     """A buffer that answers nothing for a while, and then has the samples of that time, too."""
 
-    def read(self, t: float) -> tuple[list[tuple[float, float]], bool]:
-        return ([], False) if START + 10 <= t < START + 30 else super().read(t)
+    def read(self, t: float) -> list[tuple[float, float]]:
+        return [] if START + 10 <= t < START + 30 else super().read(t)
 
 
 @pytest.mark.parametrize("interval", [0.5, 1.0, 5.0])

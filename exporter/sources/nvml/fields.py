@@ -78,6 +78,7 @@ class FieldBatch:
         self._doubt = (self, "implausible")
         """The member of the group that is absent while a field has an impossible value."""
         self._retry_at = math.inf
+        self._refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
         self._fields: tuple[Field, ...] = ()
         self._set(fields)
 
@@ -150,10 +151,23 @@ class FieldBatch:
             self._leave_out(refusals)
         return values
 
+    def read_all(self) -> list[float]:
+        """Return the values of all fields, in the order of the batch.
+
+        Raises:
+            pynvml.NVMLError: one is refused, or not all are known now.
+        """
+        values = self.read()
+        if len(values) < len(self._all):
+            whole = self._fields == self._all
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA if whole else self._refusal)
+        return [values[field] for field in self._all]
+
     def _leave_out(self, refusals: Mapping[Field, int]) -> None:
         """Take fields out of the batch; `refusals` has the code of each."""
         if pynvml.NVML_ERROR_NO_PERMISSION in refusals.values():
             self._journal.refused(NVML, self._group, self._denial)
+        self._refusal = next(iter(refusals.values()))
         self._set([field for field in self._fields if field not in refusals])
         wait = min(retry_seconds(code, worked=False) for code in refusals.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)

@@ -11,8 +11,8 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Health
-from exporter.sources.nvml.fields import Field, FieldBatch
-from exporter.sources.nvml.links import Fabric, link_fields, read_fabric
+from exporter.sources.nvml.fields import FieldBatch
+from exporter.sources.nvml.links import link_fields, read_fabric
 from exporter.sources.nvml.plausible import COUNT, SMALL_COUNT, DriverTotals
 from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, probe_of
 from exporter.sources.reading_state import Journal
@@ -139,10 +139,15 @@ def _sram_status(handle: Any) -> Any:
     return status
 
 
-RECOVERY_ACTION: Field = (230, 0)
+RECOVERY_ACTION = (230, 0)
 NVLINK_STATE = 165
 ACTIVE_STATES = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
 """A sleeping link wakes by itself; the older call answers 1 for active, 0 for inactive."""
+FABRIC_CALLS = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
 BANKS = ("max", "high", "partial", "low", "none")
 RETIREMENT_CAUSES: Mapping[str, int] = {
     "single_bit": pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
@@ -155,7 +160,6 @@ class HealthReader:
 
     def __init__(self, handle: Any, links: int, journal: Journal) -> None:
         """Prepare the readings of a GPU with `links` NVLinks."""
-        self._journal = journal
         self._links = links
         nv = pynvml
         probe = partial(probe_of, journal, handle)
@@ -168,29 +172,18 @@ class HealthReader:
             for cause, number in RETIREMENT_CAUSES.items()
         }
         self._retirement_pending = probe("retired_pages", "nvmlDeviceGetRetiredPagesPendingStatus")
-        self._action = probe(
-            "recovery_action", self._fields(handle, "recovery_action", RECOVERY_ACTION)
-        )
+        action = FieldBatch(handle, [RECOVERY_ACTION], journal, "recovery_action")
+        self._action = probe("recovery_action", action.read_all)
+        states = FieldBatch(handle, link_fields(NVLINK_STATE, links), journal, "nvlink_state")
         self._link_states = probe(
             "nvlink_state",
-            self._fields(handle, "nvlink_state", *link_fields(NVLINK_STATE, links)),
+            states.read_all,
             partial(_link_states, handle, links, journal.progress),
         )
         self._fabric = probe(
             "fabric",
-            *(
-                partial(read_fabric, function, handle, info)
-                for function, info in (
-                    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
-                    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
-                    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
-                )
-            ),
+            *(partial(read_fabric, function, handle, info) for function, info in FABRIC_CALLS),
         )
-
-    def _fields(self, handle: Any, group: str, *fields: Field) -> Callable[[], list[float]]:
-        batch = FieldBatch(handle, fields, self._journal, group)
-        return partial(_all_fields, batch, self._journal, group)
 
     def read(self) -> Health:
         """Return the present readings.
@@ -206,7 +199,6 @@ class HealthReader:
         retires = not self._rows.possible
         action = self._action()
         states = self._link_states() if self._links else None
-        fabric = self._fabric() or Fabric()
         return Health(
             ecc_errors_total=self._ecc.read("volatile", sram),
             ecc_lifetime_errors=self._ecc.read("aggregate", sram),
@@ -232,31 +224,12 @@ class HealthReader:
                 }
             ),
             nvlink_links_expected=self._links or None,
-            fabric_state=fabric.state,
-            fabric_healthy=fabric.healthy,
-            fabric_cluster_uuid=fabric.cluster_uuid,
-            fabric_clique=fabric.clique,
+            **(self._fabric() or {}),
         )
 
     def _retired_pages(self) -> dict[str, int]:
         pages = {cause: probe() for cause, probe in self._retired.items()}
         return {cause: len(found) for cause, found in pages.items() if found is not None}
-
-
-def _all_fields(batch: FieldBatch, journal: Journal, group: str) -> list[float]:
-    """Return the values of a batch in its order.
-
-    Raises:
-        pynvml.NVMLError: none will ever be known, or not all are known now.
-    """
-    values = batch.read()
-    if not batch.fields:
-        refused = journal.states.get(group) == "no_permission"
-        code = pynvml.NVML_ERROR_NO_PERMISSION if refused else pynvml.NVML_ERROR_NOT_SUPPORTED
-        raise pynvml.NVMLError(code)
-    if len(values) < len(batch.fields):
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
-    return [values[field] for field in batch.fields]
 
 
 def _remapped_rows(handle: Any) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from ctypes import byref
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
@@ -136,53 +135,44 @@ class PcieTraffic:
 
 FABRIC_SUMMARY: Mapping[int, bool] = {1: True, 2: False, 3: False}
 """Healthy, unhealthy, limited capacity; 0 is "not supported"."""
-FABRIC_MASK: tuple[tuple[int, int, frozenset[int]], ...] = (
-    (0, 0x3, frozenset({2})),  # degraded bandwidth: no
-    (2, 0x3, frozenset({2})),  # route recovery: no
-    (4, 0x3, frozenset({2})),  # route unhealthy: no
-    (6, 0x3, frozenset({2})),  # access timeout recovery: no
-    (8, 0xF, frozenset({1})),  # incorrect configuration: none
-)
-"""Shift, mask and the good answers of each part of the health mask; 0 is "not supported"."""
+FABRIC_PART_SHIFTS = (0, 2, 4, 6)
+"""Degraded bandwidth, route recovery, route unhealthy, access timeout recovery: 2 is "no"."""
+FABRIC_CONFIGURATION_SHIFT = 8
+"""An incorrect configuration: 1 is "none"."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """What the driver reports; health, cluster and clique are known once the state is completed."""
+def read_fabric(function: str, handle: Any, struct: str) -> dict[str, Any]:
+    """Return the members of `Health` that say whether the GPU is registered with the NVSwitches.
 
-    state: int | None = None
-    """1 not started, 2 in progress, 3 completed."""
-    healthy: bool | None = None
-    cluster_uuid: str | None = None
-    clique: int | None = None
-
-
-def read_fabric(function: str, handle: Any, struct: str) -> Fabric:
-    """Return the state of this GPU's registration with the NVSwitch fabric.
+    Health, cluster and clique are known once the state is 3 (completed).
 
     Raises:
         pynvml.NVMLError: the driver refused, or the GPU is on no fabric.
     """
     info = getattr(pynvml, struct)()
     getattr(pynvml, function)(handle, byref(info))
-    if info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+    state = int(info.state)
+    if state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    if info.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
-        return Fabric(int(info.state))
+    if state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+        return {"fabric_state": state}
     if info.status != pynvml.NVML_SUCCESS:  # valid only once the registration is complete
-        return Fabric(int(info.state), healthy=False)
-    return Fabric(
-        int(info.state),
-        fabric_health(getattr(info, "healthSummary", 0), getattr(info, "healthMask", 0)),
-        str(uuid.UUID(bytes=bytes(info.clusterUuid))),
-        int(info.cliqueId),
-    )
+        return {"fabric_state": state, "fabric_healthy": False}
+    summary, mask = getattr(info, "healthSummary", 0), getattr(info, "healthMask", 0)
+    return {
+        "fabric_state": state,
+        "fabric_healthy": fabric_health(summary, mask),
+        "fabric_cluster_uuid": str(uuid.UUID(bytes=bytes(info.clusterUuid))),
+        "fabric_clique": int(info.cliqueId),
+    }
 
 
 def fabric_health(summary: int, mask: int) -> bool | None:
     """Return whether the fabric is healthy, by the summary, else by the mask; None if unknown."""
     if summary in FABRIC_SUMMARY:
         return FABRIC_SUMMARY[summary]
-    parts = [(mask >> shift & width, good) for shift, width, good in FABRIC_MASK]
-    answers = [value in good for value, good in parts if value]
-    return all(answers) if answers else None
+    parts = [mask >> shift & 0x3 for shift in FABRIC_PART_SHIFTS]
+    configuration = mask >> FABRIC_CONFIGURATION_SHIFT & 0xF
+    if not any((*parts, configuration)):  # 0 is "not supported"
+        return None
+    return all(part in (0, 2) for part in parts) and configuration in (0, 1)

@@ -21,9 +21,6 @@ from exporter.sources.nvml.samples import Silences
 
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""
-SILENT_SECONDS = 2.0
-"""A buffer that has answered late before is waited for so long (two of the longest periods); then
-the polls count instead."""
 STALE_SECONDS = 3.0
 """How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
@@ -217,7 +214,7 @@ class UtilizationMeter:
             if age <= HOLE_FACTOR * self._period:
                 return
             self._silences.poll(ratio, age)
-            if self._silences.understood or (self._silences.late and age <= SILENT_SECONDS):
+            if self._silences.understood:
                 return
             # A poll may show the whole period before the present one.
             reach = age - self._period

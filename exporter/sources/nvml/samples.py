@@ -85,8 +85,6 @@ class Silences:
     def __init__(self) -> None:
         self._idle_ones = 0
         self._refuted = False
-        self.late = False
-        """Whether samples of a gap have arrived after it."""
         self._last_poll: float | None = None
         """The last poll in the present gap; None without one."""
         self._rested = False
@@ -127,14 +125,12 @@ class Silences:
     def resumed(self, silent_seconds: float, monotonic_seconds: float) -> None:
         """Record the end of a gap: `silent_seconds` before this sample's period have no samples.
 
-        With 0 there was no gap; if there were polls meanwhile, the samples were only late.
+        With 0 there was no gap: the samples were only late.
         """
         if silent_seconds > 0:
             self._suspect_until = monotonic_seconds + SUSPECT_SECONDS
             worked = self._busy_age is not None and self._busy_age <= silent_seconds
             if self._rested and not worked:
                 self._idle_ones += 1
-        elif self._last_poll is not None:
-            self.late = True
         self._rested = False
         self._last_poll = self._busy_age = None

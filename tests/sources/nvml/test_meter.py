@@ -402,7 +402,6 @@ def test_three_quiet_silences_show_what_silence_means() -> None:
         silences.resumed(3.0, START + number)
 
     assert silences.mean_idle
-    assert silences.late
     assert not silences.unclear(START + 59)
 
 

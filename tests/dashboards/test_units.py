@@ -31,7 +31,7 @@ from exporter.sources.fleet import session
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import CUPTI, DCGM, CounterOptions, NodeCounters
 from exporter.sources.nvml import GPM
-from exporter.sources.nvml.gpm_ids import CYCLES, PERCENTS
+from exporter.sources.nvml.gpm import CYCLES, PERCENTS
 from exporter.sources.table import COUNTER_SOURCES
 from exporter.specs import load_specs
 from exporter.web.wording.state import state

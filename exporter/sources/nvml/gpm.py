@@ -14,19 +14,6 @@ import pynvml
 
 from exporter.model.reading import Activity, share_group
 from exporter.sources.nvml import GPM, plausible
-from exporter.sources.nvml.gpm_ids import (
-    ACTIVITIES,
-    CUMULATIVE_BYTES,
-    CYCLES,
-    ELAPSED_CYCLES,
-    ENGINE_PERCENTS,
-    HIGHEST,
-    IDS,
-    MIB,
-    MIB_PER_SECOND,
-    PERCENTS,
-    WHOLE_GPU_ONLY,
-)
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import (
     Outcome,
@@ -39,6 +26,70 @@ from exporter.sources.nvml.probe import (
 )
 from exporter.sources.reading_state import Journal
 
+MIB = 2**20
+PERCENTS: Mapping[int, str] = {
+    1: "engine",
+    2: "sm",
+    3: "occupancy",
+    4: "integer",
+    5: "tensor",
+    6: "dfma",
+    7: "hmma",
+    8: "dmma",
+    9: "imma",
+    10: "dram",
+    11: "fp64",
+    12: "fp32",
+    13: "fp16",
+}
+ACTIVITIES = frozenset(PERCENTS.values())
+ENGINE_PERCENTS: Mapping[str, tuple[int, ...]] = {
+    "decoder": tuple(range(30, 38)),
+    "jpeg": tuple(range(40, 48)),
+    "ofa": (50, 51),
+    "encoder": tuple(range(166, 170)),
+}
+"""One id per engine of that kind; the mean of those that answer is published."""
+MIB_PER_SECOND: Mapping[int, str] = {
+    20: "pcie_transmit_bytes",
+    21: "pcie_receive_bytes",
+    # nvml.h lists receive before transmit for NVLink, and the other way round for PCIe and C2C.
+    60: "nvlink_receive_bytes",
+    61: "nvlink_transmit_bytes",
+    102: "c2c_transmit_bytes",
+    103: "c2c_receive_bytes",
+}
+ELAPSED_CYCLES = 248
+CYCLES: Mapping[int, str] = {
+    249: "sm",
+    250: "tensor",
+    251: "dmma",
+    252: "hmma",
+    253: "imma",
+    254: "dfma",
+    257: "integer",
+    258: "fp64",
+    259: "fp32",
+    260: "fp16",
+}
+"""Cumulative since boot; divided by the elapsed cycles they are the activities, exactly."""
+CUMULATIVE_BYTES: Mapping[int, str] = {255: "pcie_transmit_bytes", 256: "pcie_receive_bytes"}
+IDS = (
+    *PERCENTS,
+    *(number for ids in ENGINE_PERCENTS.values() for number in ids),
+    *MIB_PER_SECOND,
+    ELAPSED_CYCLES,
+    *CYCLES,
+    *CUMULATIVE_BYTES,
+)
+HIGHEST: Mapping[int, float] = {
+    **dict.fromkeys(IDS, plausible.GPM_PERCENT.highest),
+    **dict.fromkeys(MIB_PER_SECOND, plausible.GPM_MIB_PER_SECOND.highest),
+    **dict.fromkeys((ELAPSED_CYCLES, *CYCLES, *CUMULATIVE_BYTES), plausible.GPM_TOTAL.highest),
+}
+"""A value above it is left out, as a negative one is."""
+WHOLE_GPU_ONLY = frozenset({*MIB_PER_SECOND, *CUMULATIVE_BYTES})
+"""Link traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 SHORTEST_WINDOW_SECONDS = 0.1
 """Closer samples give invalid values (nvml.h; NVIDIA/DCGM #310 calls it a hard limit)."""
 CLOCK_STEP_SECONDS = 1e-6

@@ -12,8 +12,7 @@ import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.model.reading import Activity
-from exporter.sources.nvml.gpm import GpmSource
-from exporter.sources.nvml.gpm_ids import IDS
+from exporter.sources.nvml.gpm import IDS, GpmSource
 from tests.fake_nvml import DRIVER_470, fault, mean, square
 
 Open = Callable[..., Any]

@@ -70,7 +70,6 @@ class UtilizationMeter:
         self._noted_at = float("-inf")
         """Monotonic time at which it was read."""
         self._closed_at: float | None = None
-        self._refused = 0
         self._ahead = 0.0
         """How far the samples of the last interval reach into this one, in seconds."""
         self._left_open = LONGEST_PERIOD_SECONDS
@@ -86,11 +85,6 @@ class UtilizationMeter:
         """Start an interval."""
         self._busy = self._covered = self._possible = self._rounding = self._certain = 0.0
         self._highest = 0.0
-
-    def take_refused(self) -> int:
-        """Return how many values outside 0 to 1 were refused since the last call."""
-        refused, self._refused = self._refused, 0
-        return refused
 
     @property
     def sampled(self) -> bool:
@@ -141,8 +135,7 @@ class UtilizationMeter:
         for stamp, ratio in new:
             self._add_sample(stamp, ratio, counts=counts, overwritten=overwritten)
             overwritten = False
-            if 0.0 <= ratio <= 1.0:
-                self._note(ratio, monotonic_seconds)
+            self._note(ratio, monotonic_seconds)
         self._polls.end()
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
 
@@ -174,23 +167,18 @@ class UtilizationMeter:
         self._counted_after = max(0.0, self._counted_after - gap)
         if not overwritten:
             self._silences.resumed(between, self._read_at)
-        valid = 0.0 <= ratio <= 1.0
-        self._refused += not valid
         self._samples_idle |= self._rested and ratio == 0.0
         self._rested = ratio == 0.0
         if not counts:
             return
-        if valid:
-            # What was counted of its period before was idle: the work lies in the rest.
-            self._busy += min(ratio * own, seen)
-            self._covered += seen
-            self._possible += ratio * own - min(ratio * own, seen)
-            self._rounding += own
-            known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
-            # What was counted of its period before may have been all of the work.
-            self._certain += max(0.0, (ratio - ROUNDING_MARGIN) * known - (own - seen))
-        else:
-            self._possible += own
+        # What was counted of its period before was idle: the work lies in the rest.
+        self._busy += min(ratio * own, seen)
+        self._covered += seen
+        self._possible += ratio * own - min(ratio * own, seen)
+        self._rounding += own
+        known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
+        # What was counted of its period before may have been all of the work.
+        self._certain += max(0.0, (ratio - ROUNDING_MARGIN) * known - (own - seen))
         if hole and self._silences.mean_idle and not overwritten:
             self._covered += hole
             self._rounding += hole
@@ -203,9 +191,6 @@ class UtilizationMeter:
         Without a buffer it counts as in `PollTrack`. While a buffer is silent it shows what the
         silence means; as long as that is not known, it counts likewise.
         """
-        if not 0.0 <= ratio <= 1.0:
-            self._refused += 1
-            return
         step = self._polls.add(ratio, monotonic_seconds)
         seen = step.seen_seconds
         possible = step.highest_busy_seconds

@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
-import pynvml
-
 from exporter.model.reading import Utilization
-from exporter.sources.nvml import NVML
 from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
-from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ
-from exporter.sources.nvml.probe import Probe
+from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ, ENGINE_PERCENT
+from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.nvml.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
 from exporter.sources.reading_state import Journal
 
@@ -41,7 +38,6 @@ class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
     def __init__(self, handle: Any, journal: Journal) -> None:
-        self._journal = journal
         self.fresh = False
         """Whether the last read gave a new sample or poll."""
         self._answered = False
@@ -55,8 +51,8 @@ class UtilizationReader:
         """The clock samples since the last read: stamp in seconds, megahertz."""
         self._weights: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
         """The utilization samples since the last read."""
-        self._rates: Probe[Any] = Probe(
-            journal, "utilization", (lambda: pynvml.nvmlDeviceGetUtilizationRates(handle),)
+        self._rates = probe_of(
+            journal, handle, "utilization", "nvmlDeviceGetUtilizationRates", check=_possible_rates
         )
         self._burst = 0.0
         self._clocks_due = float("-inf")
@@ -118,11 +114,6 @@ class UtilizationReader:
         self.fresh, self._answered = self._answered, False
         compute = self._compute.meter.close(monotonic_seconds)
         memory = self._memory.meter.close(monotonic_seconds)
-        refused = self._compute.meter.take_refused() + self._memory.meter.take_refused()
-        for _ in range(refused):
-            self._journal.failed(NVML, "utilization", "a value above 100 % was refused", self)
-        if not refused:
-            self._journal.answered("utilization", self)
         if compute is None:
             self._forget_clocks()
             return None, SmClocks()
@@ -156,7 +147,7 @@ class _Meter:
 
     def __init__(self, handle: Any, journal: Journal, group: str, kind: int) -> None:
         self.meter = UtilizationMeter()
-        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,))
+        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,), _possible_samples)
         self.samples: list[tuple[float, float]] = []
         """What was new at the last read: stamp in seconds, ratio."""
 
@@ -164,6 +155,14 @@ class _Meter:
         """Read the buffer."""
         self.samples = [(stamp, percent / 100) for stamp, percent in self._read() or ()]
         self.meter.add_samples(self.samples, monotonic_seconds, unix_seconds)
+
+
+def _possible_rates(rates: Any) -> Any:
+    return rates if ENGINE_PERCENT(max(rates.gpu, rates.memory)) is not None else None
+
+
+def _possible_samples(samples: list[tuple[float, float]]) -> list[tuple[float, float]] | None:
+    return samples if all(ENGINE_PERCENT(percent) is not None for _, percent in samples) else None
 
 
 def _hertz(megahertz: float | None) -> float | None:

@@ -514,24 +514,6 @@ def test_a_longer_sampling_period_is_no_hole_for_long() -> None:
     assert interval.seconds == pytest.approx(1.0)
 
 
-def test_values_above_one_are_refused_and_counted() -> None:
-    """A driver's 101 % is no value: counted, never integrated, and its time counts as unknown."""
-    meter = UtilizationMeter()
-    sampled(meter, START, 0.0, 0.0)
-    meter.add_samples(
-        [(OFFSET + START + k * 0.2, ratio) for k, ratio in enumerate((1.01, 0.0, 0.0, 2.55), 1)],
-        START + 0.8,
-        OFFSET + START + 0.8,
-    )
-    interval = closed(meter, START, START + 0.8)
-
-    assert interval.ratio == 0.0
-    assert interval.seconds == pytest.approx(0.4)
-    assert interval.upper >= 0.5
-    assert meter.take_refused() == 2
-    assert meter.take_refused() == 0
-
-
 def test_old_samples_are_not_counted_again() -> None:
     """Samples that a driver hands out twice count once."""
     meter = UtilizationMeter()

@@ -59,12 +59,7 @@ class BoardReader:
         )
 
     def read(self) -> Board:
-        """Return the present readings.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the present readings."""
         values = self._fields() or {}
         replays = values.get(links.PCIE_REPLAYS)
         if replays is None:

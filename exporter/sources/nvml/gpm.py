@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from ctypes import c_char
+from itertools import chain
 from typing import Any
 
 import pynvml
@@ -74,20 +75,13 @@ CYCLES: Mapping[int, str] = {
 }
 """Cumulative since boot; divided by the elapsed cycles they are the activities, exactly."""
 CUMULATIVE_BYTES: Mapping[int, str] = {255: "pcie_transmit_bytes", 256: "pcie_receive_bytes"}
-IDS = (
-    *PERCENTS,
-    *(number for ids in ENGINE_PERCENTS.values() for number in ids),
-    *MIB_PER_SECOND,
-    ELAPSED_CYCLES,
-    *CYCLES,
-    *CUMULATIVE_BYTES,
-)
 HIGHEST: Mapping[int, float] = {
-    **dict.fromkeys(IDS, plausible.GPM_PERCENT.highest),
+    **dict.fromkeys(PERCENTS, plausible.GPM_PERCENT.highest),
+    **dict.fromkeys(chain(*ENGINE_PERCENTS.values()), plausible.GPM_PERCENT.highest),
     **dict.fromkeys(MIB_PER_SECOND, plausible.GPM_MIB_PER_SECOND.highest),
     **dict.fromkeys((ELAPSED_CYCLES, *CYCLES, *CUMULATIVE_BYTES), plausible.GPM_TOTAL.highest),
 }
-"""A value above it is left out, as a negative one is."""
+"""By the ids that are read. A value above it is left out, as a negative one is."""
 WHOLE_GPU_ONLY = frozenset({*MIB_PER_SECOND, *CUMULATIVE_BYTES})
 """Link traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 SHORTEST_WINDOW_SECONDS = 0.1
@@ -122,7 +116,7 @@ class GpmWindow:
         """The cumulative metrics of the last read."""
         self.doubted = False
         """Whether a metric had an impossible value between the last two samples."""
-        ids = IDS if gpu_instance is None else [n for n in IDS if n not in WHOLE_GPU_ONLY]
+        ids = [n for n in HIGHEST if gpu_instance is None or n not in WHOLE_GPU_ONLY]
         self._highest = [HIGHEST[number] for number in ids]
         self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
         self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -272,12 +266,7 @@ class GpmSource:
         return gpu_instance in self._windows
 
     def read(self, monotonic_seconds: float) -> dict[int | None, Activity]:
-        """Return the activities since the last read, by share; nothing on the first.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the activities since the last read, by share; nothing on the first."""
         if self._journal.now >= self._open_at:
             self._open()
         windows = self._windows.values()

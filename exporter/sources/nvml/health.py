@@ -69,12 +69,7 @@ class EccReader:
         }
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
-        """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report."""
         counts: dict[str, dict[str, int]] = {}
         for severity in SEVERITIES:
             key = (counter, severity)
@@ -186,12 +181,7 @@ class HealthReader:
         )
 
     def read(self) -> Health:
-        """Return the present readings.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the present readings."""
         sram = self._ecc.status()
         rows = self._rows()
         banks = self._banks()

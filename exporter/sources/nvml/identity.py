@@ -15,7 +15,7 @@ from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import PossibleRange
-from exporter.sources.nvml.probe import Probe, code_of, probe_of, raise_if_gone
+from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import IDENTITY, Journal
 
 ARCHITECTURES: Mapping[int, str] = {
@@ -113,8 +113,6 @@ class IdentityReader:
         `instances` are its MIG devices; None while MIG is off.
 
         Raises:
-            DeviceGone: it is lost.
-            LibraryUnavailable: the library must be initialised again.
             pynvml.NVMLError: the driver does not report its UUID.
         """
         h = self._handle
@@ -134,7 +132,7 @@ class IdentityReader:
         c2c_speed = fields.get(C2C_MAX_BANDWIDTH_MB_S)
         return Device(
             index=self._index,
-            uuid=self._uuid(),
+            uuid=text("nvmlDeviceGetUUID", h),
             name=name,
             architecture=ARCHITECTURES.get(architecture),
             compute_capability=ask("capability", "nvmlDeviceGetCudaComputeCapability"),
@@ -182,13 +180,6 @@ class IdentityReader:
             mig=instances is not None,
             instances=instances or (),
         )
-
-    def _uuid(self) -> str:
-        try:
-            return text("nvmlDeviceGetUUID", self._handle)
-        except pynvml.NVMLError as error:
-            raise_if_gone(code_of(error))
-            raise
 
     def _by_name(
         self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: PossibleRange

@@ -53,12 +53,7 @@ class MigLayout:
     """The MIG devices of one GPU as they were when it was opened."""
 
     def __init__(self, handle: Any, journal: Journal) -> None:
-        """Read the layout.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Read the layout."""
         self._handle = handle
         self._journal = journal
         self._probe = Probe(journal, MIG, (lambda: mig_devices(handle),))
@@ -92,12 +87,7 @@ class MigLayout:
             return None
 
     def has_changed(self) -> bool:
-        """Read the layout again; return whether it has changed for certain.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Read the layout again; return whether it has changed for certain."""
         found = self._read()
         return found is not None and _places(found.slots) != _places(self.slots)
 

@@ -69,6 +69,10 @@ MEDIA_ENGINES: Mapping[str, str] = {
 }
 
 
+DYING = "dying"
+"""The member of a memory group that is absent while the handle of its instance is dead."""
+
+
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
     """One fast round of this source; memory and processes are by share."""
@@ -83,25 +87,6 @@ class NvmlReading:
 
 class DeviceChanged(Exception):
     """Another GPU answers than the one that was opened, or its MIG layout has changed."""
-
-
-class InstanceMemory:
-    """The memory of one GPU instance, read through a MIG device, which may vanish at any time."""
-
-    def __init__(self, journal: Journal, group: str, handle: Any) -> None:
-        self._journal = journal
-        self._group = group
-        self._probe = Probe(journal, group, _memory_calls(handle))
-
-    def __call__(self) -> Memory | None:
-        """Return the memory now; errors of the instance do not affect the board."""
-        try:
-            memory = self._probe()
-        except (DeviceGone, LibraryUnavailable):
-            self._journal.absent(self._group, "unreachable", self)
-            return None
-        self._journal.answered(self._group, self)
-        return memory
 
 
 def _memory_calls(handle: Any) -> tuple[Callable[[], Memory | None], ...]:
@@ -194,7 +179,7 @@ class NvmlSource:
         }
         self._whole_memory = probe("memory", *_memory_calls(h))
         self._instance_memory = {
-            number: InstanceMemory(self._journal, share_group("memory", number), slot.handle)
+            number: probe(share_group("memory", number), *_memory_calls(slot.handle))
             for slot in reversed(self._mig or ())
             for number in (slot.instance.gpu_instance,)
         }
@@ -339,7 +324,19 @@ class NvmlSource:
     def _read_memory(self) -> dict[int | None, Memory | None]:
         if self._mig is None:
             return {None: self._whole_memory()}
-        return {share: read() for share, read in self._instance_memory.items()}
+        found: dict[int | None, Memory | None] = {}
+        for share, read in self._instance_memory.items():
+            group = share_group("memory", share)
+            try:
+                found[share] = read()
+                self._journal.answered(group, DYING)
+            except (
+                DeviceGone,
+                LibraryUnavailable,
+            ):  # of the instance, not of the board
+                found[share] = None
+                self._journal.absent(group, "unreachable", DYING)
+        return found
 
     def _read_media(self, covered: frozenset[str]) -> dict[str, float]:
         """Return the busy ratio of each media engine that is not in `covered`."""

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.model.reading import Activity
-from exporter.sources.nvml.gpm import IDS, GpmSource
+from exporter.sources.nvml.gpm import HIGHEST, GpmSource
 from tests.fake_nvml import DRIVER_470, fault, mean, square
 
 Open = Callable[..., Any]
@@ -183,7 +183,7 @@ def test_metric_that_cannot_be_is_absent_and_logged_once(
 
 def test_gpu_that_answers_no_metric_is_unsupported(open_gpu: Open) -> None:
     """A GPU that claims support and answers nothing counts as not measured."""
-    rig = open_gpu(gpm={"unsupported_ids": list(IDS)})
+    rig = open_gpu(gpm={"unsupported_ids": list(HIGHEST)})
     source = rig.gpm()
     for _ in range(3):
         assert read(source, rig) == {}

@@ -69,7 +69,7 @@ class EccReader:
         }
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
-        """Return the known counts of a counter (volatile, aggregate); `status` is the SRAM report."""
+        """Return the known counts of a counter (volatile, aggregate); `status`: the SRAM report."""
         counts: dict[str, dict[str, int]] = {}
         for severity in SEVERITIES:
             key = (counter, severity)

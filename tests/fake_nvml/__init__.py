@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.fake_nvml.build import build
-from tests.fake_nvml.drivers import DRIVER_470, DRIVER_535, DRIVER_550, DRIVER_590
+from tests.fake_nvml.drivers import DRIVER_470, DRIVER_535, DRIVER_550
 from tests.fake_nvml.tables import scenario_text
 
 __all__ = [
     "DRIVER_470",
     "DRIVER_535",
     "DRIVER_550",
-    "DRIVER_590",
     "FakeNvml",
     "build",
     "fault",

@@ -55,12 +55,12 @@ pcie generation width max_generation max_width tx rx replays
 ecc enabled pending
 remapped_rows histogram
 retired_pages pending
-nvlink links inactive tx rx raw_tx raw_rx
+nvlink links inactive tx rx
 fabric cluster_uuid
 modes persistence compute virtualization display_active display_mode
 mig capable current pending
 gpm supported graphics sm occupancy int tensor dfma hmma dmma imma dram fp64 fp32 fp16
-gpm pcie_tx pcie_rx nvlink_tx nvlink_rx c2c_tx c2c_rx c2c_data_tx c2c_data_rx
+gpm pcie_tx pcie_rx nvlink_tx nvlink_rx c2c_data_tx c2c_data_rx
 """
 _PATHS = [
     key if group == "." else f"{group}.{key}"
@@ -89,9 +89,7 @@ _FALLBACKS = {
     "samples.period": "sample_period",
     "pcie.generation": "pcie.max_generation",
     "pcie.width": "pcie.max_width",
-    **{f"nvlink.raw_{way}": f"nvlink.{way}" for way in ("tx", "rx")},
     **{f"gpm.{bus}_{way}": f"{bus}.{way}" for bus in ("pcie", "nvlink") for way in ("tx", "rx")},
-    **{f"gpm.c2c_data_{way}": f"gpm.c2c_{way}" for way in ("tx", "rx")},
 }
 _ECC_LOCATIONS = ("l1", "l2", "dram", "registers", "texture", "texture_shm", "cbu", "sram")
 _ROWS = ("correctable", "uncorrectable", "pending", "failure")
@@ -443,7 +441,7 @@ def _gauge(value: Any, kind: int = _UINT, scale: float = 1) -> Entry:
 
 
 def _fields(readings: Readings) -> dict[int, Entry]:
-    """An entry for each field that is supported; what the scenario states itself comes last."""
+    """An entry for each supported field that is asked for; what the scenario states comes last."""
 
     def gauge(path: str, kind: int = _UINT, scale: float = 1) -> Entry:
         return _gauge(readings.get(path), kind, scale)
@@ -458,50 +456,23 @@ def _fields(readings: Readings) -> dict[int, Entry]:
         name = _NUMBERED["throttle"][number]
         return total(f"throttle.{name}", scale=1e9, key=f"throttle.{number}")
 
-    def length(path: str) -> Entry:
-        found = readings.get(path)
-        return _gauge(len(found) if isinstance(found, list) else found, _ULL)
-
     energy = gauge("energy", _ULL, 1e3)
     if energy and "of" in energy:
         energy["total"] = "power"
     fields: dict[int, Entry] = {
-        1: gauge("ecc.enabled"),
-        2: gauge("ecc.pending"),
-        29: length("retired_pages.single_bit"),
-        30: length("retired_pages.double_bit"),
-        31: gauge("retired_pages.pending"),
         **{74 + i: throttle(i) for i in range(6)},
-        80: throttle(10),
-        81: throttle(11),
         82: gauge("temperature.memory"),
         83: energy,
         91: gauge("nvlink.links"),
         94: gauge("pcie.replays"),
-        95: gauge("pcie.replay_rollover"),
-        142: gauge("remapped_rows.correctable"),
-        143: gauge("remapped_rows.uncorrectable"),
-        144: gauge("remapped_rows.pending"),
-        145: gauge("remapped_rows.failure"),
         169: gauge("pcie.l0_to_recovery"),
         **{173 + i: gauge(f"pcie.errors.{name}") for i, name in enumerate(_PCIE_ERRORS)},
-        185: _power(readings, window_seconds=1),
-        186: _power(readings, window_seconds=0),
-        191: energy,
-        **{193 + i: gauge(f"temperature.limits.{i}", _INT) for i in range(4)},
+        185: _power(readings),
         197: total("pcie.tx", _UINT),
         198: total("pcie.rx", _UINT),
         230: gauge("recovery_action"),
         **{269 + i: throttle(12 + i) for i in range(3)},
-        301: gauge("remapped_rows.correctable_inactive"),
-        302: gauge("remapped_rows.uncorrectable_inactive"),
     }
-    for i, name in enumerate(("min", "max", "default", "enforced")):
-        fields[187 + i] = gauge(f"power_limits.{name}", scale=1e3)
-    fields[192] = gauge("power_limits.management", scale=1e3)
-    if readings.number("ecc.enabled"):
-        for i in range(4):
-            fields[3 + i] = _gauge(_ecc_sum(f"ecc.{i % 2}.{i // 2}"), _ULL)
     fields |= _nvlink_fields(readings, total) | _c2c_fields(readings)
     stated = readings.get("fields")
     if isinstance(stated, Mapping):
@@ -525,14 +496,11 @@ def _field_lines(key: str, field: Entry) -> Iterator[str]:
         yield f"{key} {start}\n" if wave is None else f"{key} {start} {_payload(wave)}\n"
 
 
-def _power(readings: Readings, window_seconds: float) -> Entry:
-    """Power by scope: the GPU, the module, its memory, and what is left."""
-    scopes = [
-        _gauge(readings.get(path), _UINT, 1e3)
-        for path in ("power", "module_power", "memory_power", "base_power")
-    ]
+def _power(readings: Readings) -> Entry:
+    """Power by scope: the GPU's mean over a second, and the module's."""
+    scopes = [_gauge(readings.get(path), _UINT, 1e3) for path in ("power", "module_power")]
     if scopes[0] and "of" in scopes[0]:
-        scopes[0] |= {"mean": "power", "window": window_seconds}
+        scopes[0] |= {"mean": "power", "window": 1}
         del scopes[0]["of"]
     return {"scopes": {str(i): entry for i, entry in enumerate(scopes)}, "else": {"error": 2}}
 
@@ -542,7 +510,6 @@ def _nvlink_fields(readings: Readings, total: Any) -> dict[int, Entry]:
     if links < 1:
         return {}
     every = [_ALL_LINKS, *range(links)]
-    inactive = readings.items("nvlink.inactive")
     family = readings.get("nvlink.family")
     errors = {name: readings.get(f"nvlink.errors.{name}") for name in _LINK_ERRORS}
     fields: dict[int, Entry] = {}
@@ -550,9 +517,6 @@ def _nvlink_fields(readings: Readings, total: Any) -> dict[int, Entry]:
     def count(name: str, link: int) -> Entry:
         """Link 0 has all the errors, so that a sum over links is right."""
         return _gauge(errors[name], _ULL, int(link in (0, _ALL_LINKS)))
-
-    def speed(link: int) -> Entry:
-        return _gauge(0 if link in inactive else readings.get("nvlink.speed_mbps"))
 
     def octets(path: str, scale: float) -> Entry:
         by_link = total(path, scale=scale / links)
@@ -562,43 +526,26 @@ def _nvlink_fields(readings: Readings, total: Any) -> dict[int, Entry]:
             "else": {"error": 2},
         }
 
-    for link in range(links):
-        for kind, name in enumerate(_LINK_ERRORS):
-            if link < 12:
-                fields[32 + 7 * kind + link if link < 6 else 90 + 6 * kind + link] = count(
-                    name, link
-                )
     for kind, name in enumerate(_LINK_ERRORS):
         fields[38 + 7 * kind] = count(name, _ALL_LINKS)
     for id_, name in ((161, "replay"), (162, "recovery"), (163, "crc_flit")):
         fields[id_] = {"scopes": {str(link): count(name, link) for link in every}, "else": None}
-    for link in range(12):
-        id_ = 84 + link if link < 6 else 126 + link
-        fields[id_] = speed(link) if link < links else {"error": 2}
-    fields[90] = speed(_ALL_LINKS)
-    fields[164] = {"scopes": {str(link): speed(link) for link in every}, "else": {"error": 2}}
-    if family in (_ABSENT, "throughput", "both"):
-        for i, path in enumerate(("tx", "rx", "raw_tx", "raw_rx")):
-            fields[138 + i] = octets(f"nvlink.{path}", 1 / 1024)
-    if family in ("count", "both"):
-        for i, path in enumerate(("tx", "rx")):
-            fields[201 + 2 * i] = octets(f"nvlink.{path}", 1 / 256)
-            fields[202 + 2 * i] = octets(f"nvlink.{path}", 1)
+    fields[90] = _gauge(readings.get("nvlink.speed_mbps"))
+    for i, path in enumerate(("nvlink.tx", "nvlink.rx")):
+        if family in (_ABSENT, "throughput", "both"):
+            fields[138 + i] = octets(path, 1 / 1024)
+        if family in ("count", "both"):
+            fields[202 + 2 * i] = octets(path, 1)
     return fields
 
 
 def _c2c_fields(readings: Readings) -> dict[int, Entry]:
     links = readings.get("c2c.links")
     if _missing(links) or _error(links):
-        return {id_: _gauge(links) for id_ in (170, 171, 172)}
-    inactive = readings.items("c2c.inactive")
+        return {id_: _gauge(links) for id_ in (170, 172)}
     bandwidth = _gauge(readings.get("c2c.max_bandwidth_mbps"))
-    active = {str(link): _gauge(int(link not in inactive)) for link in range(int(links))}
-    return {
-        170: _gauge(links),
-        171: {"scopes": active, "else": {"error": 2}},
-        172: {"scopes": dict.fromkeys(active, bandwidth), "else": {"error": 2}},
-    }
+    scopes = dict.fromkeys(map(str, range(int(links))), bandwidth)
+    return {170: _gauge(links), 172: {"scopes": scopes, "else": {"error": 2}}}
 
 
 def _stated(given: Any) -> Entry:
@@ -629,8 +576,8 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
     cumulative = gpu.number("gpm.cumulative")
     links = int(gpu.number("nvlink.links")) if whole else 0
 
-    def rate(id_: int, name: str, key: str, scale: float = 1 / 2**20) -> None:
-        metrics[id_] = {"name": name, "unit": "MiB/s", "key": key, "scale": scale}
+    def rate(id_: int, name: str, key: str) -> None:
+        metrics[id_] = {"name": name, "unit": "MiB/s", "key": key, "scale": 1 / 2**20}
 
     def count(id_: int, name: str, key: str, scale: float, unit: str = "") -> None:
         if cumulative:
@@ -663,15 +610,7 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
             if links:
                 rate(61 - i, f"nvlink_total_{way}_per_sec", f"gpm.nvlink_{way}")
             if gpu.number("c2c.links"):
-                rate(100 + i, f"c2c_total_{way}_per_sec", f"gpm.c2c_{way}")
                 rate(102 + i, f"c2c_data_{way}_per_sec", f"gpm.c2c_data_{way}")
-    for link in range(links):
-        for i, way in enumerate(("rx", "tx")):
-            part, key = 2 * link + i, f"gpm.nvlink_{way}"
-            # Links 0-17, 18-35 and from 36 on have id ranges of their own.
-            id_ = part + (62 if part < 36 else 212 - 36 if part < 72 else 405 - 72)
-            rate(id_, "nvlink_link", key, 1 / 2**20 / links)
-            count(261 + part, "nvlink_link", key, 1 / links, "B")
     for id_ in gpu.items("gpm.unsupported_ids"):
         metrics.pop(id_, None)
     for id_ in gpu.items("gpm.nan_ids"):

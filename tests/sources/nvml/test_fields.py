@@ -100,15 +100,6 @@ def test_all_ones_are_no_value(kind: int, ones: int) -> None:
     assert decode(ones - 1, kind) == ones - 1
 
 
-@pytest.mark.parametrize("field", [82, 83, 91, 138, 185])
-def test_field_without_a_value_is_absent(open_gpu: Open, field: int) -> None:
-    """A sentinel with the code of a success is no reading."""
-    rig = open_gpu(fields={str(field): {"value": 2**32 - 1, "type": "uint"}})
-
-    assert FieldBatch(rig.handle, [(field, 0)], rig.journal).read() == {}
-    assert rig.journal.states == {}
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [(82, 255), (82, -274), (83, 2e16), (91, 70_000), (74, 1e19), (185, 1e9), (138, 1.8e19)],

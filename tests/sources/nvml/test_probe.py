@@ -218,18 +218,6 @@ def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFix
     assert warnings(caplog) == []
 
 
-def test_a_call_that_is_refused_is_no_longer_implausible() -> None:
-    """The state is that of the last answer."""
-    chain = Chain(2**40)
-    chain.probe._check = PossibleRange(0, 100)
-    assert chain.probe() is None
-    assert chain.journal.states == {"power": "implausible"}
-    chain.answers[0] = error(3)
-
-    assert chain.probe() is None
-    assert chain.journal.states == {"power": "unsupported"}
-
-
 @pytest.mark.parametrize("code", NOT_NOW)
 def test_not_now_is_asked_again(code: int, caplog: pytest.LogCaptureFixture) -> None:
     """A reading that is not there now is absent this round, silently, and asked the next."""
@@ -266,20 +254,6 @@ def test_python_errors_are_failures(caplog: pytest.LogCaptureFixture) -> None:
 
     assert chain.ask() is None
     assert chain.failures == {"nvml": 1}
-    assert len(warnings(caplog)) == 1
-
-
-def test_two_readings_of_a_group_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Readings of one group that fail for different reasons take one line each, not one a tick."""
-    journal = Journal("GPU 7")
-    chains = [Chain(error(999)), Chain(error(17))]
-    probes: list[Probe[int]] = [Probe(journal, "fans", [chain._call(0)]) for chain in chains]
-    for _ in range(10):
-        for probe in probes:
-            probe()
-        journal.log_changes()
-
-    assert journal.failures == {"nvml": 20}
     assert len(warnings(caplog)) == 1
 
 

@@ -297,25 +297,6 @@ def test_processes_by_instance(open_gpu: Open, tmp_path: Path) -> None:
     }
 
 
-def test_command_is_a_name_of_bounded_length(tmp_path: Path) -> None:
-    """Only the name is read, 32 bytes of it, and bytes that are not UTF-8 do no harm."""
-    command(tmp_path, 1, "x" * 50)
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / "comm").write_bytes(b"caf\xe9\n")
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3" / "comm").write_bytes(b"\n")
-
-    assert procfs.command_name(str(tmp_path), 1) == "x" * 32
-    assert procfs.command_name(str(tmp_path), 2) == "caf�"
-    assert procfs.command_name(str(tmp_path), 3) is None
-
-
-def test_process_that_cannot_be_seen_is_unknown(tmp_path: Path) -> None:
-    """A process of another pid namespace has neither command nor owner."""
-    assert procfs.command_name(str(tmp_path), 1) is None
-    assert procfs.owner(str(tmp_path), 1) is None
-
-
 def test_owner_without_a_name_is_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user that this host does not know keeps his number."""
     (tmp_path / "1").mkdir()

@@ -18,7 +18,6 @@ from exporter.sources.nvml.reader import (
     ENERGY_MILLIJOULES,
     MODULE_POWER_MILLIWATTS,
     POWER_MILLIWATTS,
-    DeviceChanged,
     NvmlReading,
     NvmlSource,
 )
@@ -382,45 +381,6 @@ def test_impossible_readings_are_absent(
     assert rig.journal.states == {group: "implausible"}
 
 
-def test_total_that_falls_for_one_read_is_absent_then(open_gpu: Open) -> None:
-    """Energy that is 0 once did not start over."""
-    rig = open_gpu(fields={"83": {"value": 5_000_000}})
-    source = rig.source()
-    energies = []
-    for value in (5_000_000, 5_100_000, 0, 5_300_000):
-        rig.fake.device(0, fields={"83": {"value": value}})
-        rig.advance(1)
-        energies.append(read(source, rig).vitals.energy_joules)
-
-    assert energies == [5000.0, 5100.0, None, 5300.0]
-
-
-@pytest.mark.parametrize("call", FAST | SLOW)
-def test_each_call_may_not_answer_now(
-    open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str
-) -> None:
-    """A call that is busy costs one round of its reading, without a word."""
-    rig = open_gpu(**BUSY)
-    rig.advance(10)
-    source = rig.source()
-    whole = read(source, rig)
-    rig.fake.update(faults=[fault(call, error=10)])
-    part = read(source, rig)
-    rig.fake.update(faults=[])
-    again = read(source, rig)
-
-    if call == "nvmlDeviceGetMigMode":
-        assert part.board == whole.board
-    else:
-        assert part != whole
-    assert (again.board, again.memory, again.processes) == (
-        whole.board,
-        whole.memory,
-        whole.processes,
-    )
-    assert (rig.journal.states, rig.failures, lines(caplog)) == ({}, {}, [])
-
-
 @pytest.mark.parametrize("call", FAST | SLOW)
 def test_each_call_may_fail(open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str) -> None:
     """An unknown code is counted each round, logged once, and costs that reading alone."""
@@ -545,16 +505,6 @@ def test_pcie_bytes_of_a_slow_link(open_gpu: Open) -> None:
     assert vitals(source, rig).pcie_transmit_bytes is None
 
 
-def test_pcie_bytes_of_a_fast_link_are_absent(open_gpu: Open) -> None:
-    """At one second a Gen5 link can wrap unseen: no bytes rather than too few."""
-    rig = open_gpu(pcie={"tx": 40e9, "rx": 1e6})
-    source = rig.source()
-    vitals(source, rig)
-    rig.advance(1)
-
-    assert vitals(source, rig).pcie_transmit_bytes is None
-
-
 def test_media_engines_that_counters_tell_are_not_asked(open_gpu: Open) -> None:
     """What hardware counters cover costs no call."""
     rig = open_gpu(**BUSY)
@@ -608,41 +558,6 @@ def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
     assert rig.journal.states == {"utilization": "mig"}
     assert rig.calls()["nvmlDeviceGetMemoryInfo_v2"] == 2
     assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (MIG, {"instances": MIG["instances"][:2]}),
-        (MIG, {"instances": [], "current": 0}),
-        ({"instances": []}, MIG),
-        ({"current": 1}, {"current": 0}),
-        (MIG, {"instances": [{**MIG["instances"][0], "uuid": "MIG-new"}, *MIG["instances"][1:]]}),
-    ],
-    ids=["one-less", "off", "on", "empty-off", "made-again"],
-)
-def test_changed_mig_layout_is_noticed(
-    open_gpu: Open, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    """Any change of the layout ends the source at the next slow reading."""
-    rig = open_gpu(mig=before)
-    source = rig.source()
-    read(source, rig)
-    rig.fake.device(0, mig={"current": None, **after})
-
-    with pytest.raises(DeviceChanged):
-        source.read_slow()
-    assert rig.source().gpu_instances
-
-
-@pytest.mark.parametrize("code", [10, 999])
-def test_mig_layout_that_is_not_reported_stays(open_gpu: Open, code: int) -> None:
-    """A layout that cannot be read for a while is not taken for another one."""
-    rig = open_gpu(mig=MIG)
-    source = rig.source()
-    rig.fake.update(faults=[fault("nvmlDeviceGetMigMode", error=code)])
-
-    assert read(source, rig).memory.keys() == {1, 5}
 
 
 def test_static_reading_keeps_the_sources(open_gpu: Open) -> None:

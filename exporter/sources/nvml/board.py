@@ -64,11 +64,10 @@ class BoardReader:
         replays = values.get(links.PCIE_REPLAYS)
         if replays is None:
             replays = self._replays()
-        limit = self._limit()
         bar1 = self._bar1()
         totals = self._totals
         return Board(
-            power_limit_watts=limit / 1000 if limit is not None else None,
+            power_limit_watts=plausible.thousandth(self._limit()),
             temperature_margin_celsius=self._margin(),
             fan_speed_ratios=self._fan_speeds(),
             performance_state=self._state(),

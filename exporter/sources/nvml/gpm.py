@@ -158,11 +158,7 @@ class GpmWindow:
         return self._activity(self._values(), monotonic_seconds - since)
 
     def _values(self) -> dict[int, float]:
-        """Return the values of the metrics that answered, without impossible ones.
-
-        Raises:
-            pynvml.NVMLError: all were refused.
-        """
+        """Return the possible values of the metrics; raise NVMLError if all are refused."""
         values: dict[int, float] = {}
         refusals: list[int] = []
         self.doubted = False
@@ -315,10 +311,6 @@ class GpmSource:
 
 
 def _check_support(handle: Any) -> None:
-    """Raise unless the GPU has the counters.
-
-    Raises:
-        pynvml.NVMLError: it has no counters, or the driver refused.
-    """
+    """Raise NVMLError unless the GPU has the counters."""
     if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

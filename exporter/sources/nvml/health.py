@@ -100,11 +100,7 @@ class _SramParts:
         self._parts = [_location(handle, counter, severity, part) for part in SRAM_PARTS]
 
     def __call__(self) -> int:
-        """Return the sum over the memories that the GPU has.
-
-        Raises:
-            pynvml.NVMLError: it has none, or one is not known now: the sum would be too low.
-        """
+        """Return the sum over the memories of the GPU; raise NVMLError unless all are known."""
         total = 0
         for part in tuple(self._parts):
             try:

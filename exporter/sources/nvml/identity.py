@@ -14,7 +14,7 @@ import pynvml
 from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
-from exporter.sources.nvml.plausible import PossibleRange
+from exporter.sources.nvml.plausible import PossibleRange, thousandth
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import IDENTITY, Journal
 
@@ -85,8 +85,8 @@ def _cuda_version() -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _on_off(value: int) -> str:
-    return "on" if value else "off"
+def _on_off(value: int | None) -> str | None:
+    return None if value is None else "on" if value else "off"
 
 
 class IdentityReader:
@@ -148,22 +148,13 @@ class IdentityReader:
             core_count=ask("cores", "nvmlDeviceGetNumGpuCores", plausible.CORES),
             memory_bus_width_bits=ask("bus", "nvmlDeviceGetMemoryBusWidth", plausible.BUS_BITS),
             memory_bytes=memory,
-            clock_max_hertz={
-                name: megahertz * 1e6
-                for name, megahertz in self._by_name(
-                    "clock",
-                    CLOCKS,
-                    lambda clock: nv.nvmlDeviceGetMaxClockInfo(h, clock),
-                    plausible.CLOCK_MEGAHERTZ,
-                ).items()
-            },
-            power_default_limit_watts=default_limit / 1000 if default_limit is not None else None,
-            power_max_limit_watts=limit / 1000 if limit is not None else None,
+            clock_max_hertz=self._by_name(
+                "nvmlDeviceGetMaxClockInfo", CLOCKS, plausible.CLOCK_MEGAHERTZ, 1e6
+            ),
+            power_default_limit_watts=thousandth(default_limit),
+            power_max_limit_watts=thousandth(limit),
             temperature_threshold_celsius=self._by_name(
-                "threshold",
-                THRESHOLDS,
-                lambda kind: float(nv.nvmlDeviceGetTemperatureThreshold(h, kind)),
-                plausible.TEMPERATURE_CELSIUS,
+                "nvmlDeviceGetTemperatureThreshold", THRESHOLDS, plausible.TEMPERATURE_CELSIUS, 1.0
             ),
             pcie_generation_max=ask(
                 "pcie", "nvmlDeviceGetMaxPcieLinkGeneration", plausible.PCIE_GENERATION
@@ -182,29 +173,28 @@ class IdentityReader:
         )
 
     def _by_name(
-        self, fact: str, ids: Mapping[str, int], call: Callable[[int], float], check: PossibleRange
+        self, function: str, ids: Mapping[str, int], check: PossibleRange, unit: float
     ) -> dict[str, float]:
-        """Return the positive values of the `ids` by name; a value of 0 is not known."""
+        """Return the positive values of the `ids` by name, times `unit`; 0 is not known."""
         values = {}
         for name, number in ids.items():
-            value = self._ask(f"{fact} {name}", partial(call, number), check)
+            call = partial(getattr(pynvml, function), self._handle, number)
+            value = self._ask(f"{function} {name}", call, check)
             if value:
-                values[name] = value
+                values[name] = value * unit
         return values
 
     def _modes(self, virtualization: int | None, *, mig: bool) -> dict[str, str]:
         ask = self._ask
-        persistence = ask("persistence", "nvmlDeviceGetPersistenceMode")
-        compute = ask("compute", "nvmlDeviceGetComputeMode")
         ecc = ask("ecc", "nvmlDeviceGetEccMode")
         confidential = ask("confidential", lambda: pynvml.nvmlSystemGetConfComputeState())
         modes = {
-            "persistence": None if persistence is None else _on_off(persistence),
-            "compute": COMPUTE_MODES.get(compute),
-            "ecc": None if ecc is None else _on_off(ecc[0]),
+            "persistence": _on_off(ask("persistence", "nvmlDeviceGetPersistenceMode")),
+            "compute": COMPUTE_MODES.get(ask("compute", "nvmlDeviceGetComputeMode")),
+            "ecc": _on_off(ecc and ecc[0]),
             "mig": _on_off(mig),
-            "virtualization": VIRTUALIZATION.get(virtualization) if virtualization else "none",
-            "confidential": None if confidential is None else _on_off(confidential.ccFeature),
+            "virtualization": VIRTUALIZATION.get(virtualization or 0),
+            "confidential": _on_off(confidential and confidential.ccFeature),
         }
         return {name: mode for name, mode in modes.items() if mode is not None}
 

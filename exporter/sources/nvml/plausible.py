@@ -48,7 +48,6 @@ FAN_COUNT = PossibleRange(0, 32)  # Boards have at most a handful; each is a cal
 FAN_PERCENT = PossibleRange(0, 200)  # May exceed 100 (nvml.h); 255 is a sentinel.
 LINK_COUNT = PossibleRange(0, 1024)
 LINK_MEGABYTES_PER_SECOND = PossibleRange(0, 1e7)
-NVLINK_KIB = PossibleRange(0, 1e18)  # Ten terabytes a second for three years.
 TOTAL_BYTES = PossibleRange(0, 1e19)  # A counter of 64 bits, without its sentinel.
 COUNT = PossibleRange(0, 2**53)  # Errors and the like; 2^64 - 1 is a sentinel.
 SMALL_COUNT = PossibleRange(0, 0xFFFFFFFE)
@@ -69,14 +68,17 @@ FIELDS: Mapping[int, PossibleRange] = {
     90: LINK_MEGABYTES_PER_SECOND,
     91: LINK_COUNT,
     **dict.fromkeys((*range(74, 80), 269, 270, 271), THROTTLE_NANOSECONDS),
-    138: NVLINK_KIB,
-    139: NVLINK_KIB,
     170: LINK_COUNT,
     172: LINK_MEGABYTES_PER_SECOND,
     185: POWER_MILLIWATTS,
-    **dict.fromkeys((197, 198, 202, 204), TOTAL_BYTES),
+    **dict.fromkeys((138, 139, 197, 198, 202, 204), TOTAL_BYTES),
 }
 """By field id; every other field is a count."""
+
+
+def thousandth(value: float | None) -> float | None:
+    """Return `value` in a unit a thousand times as large."""
+    return None if value is None else value / 1000
 
 
 def memory(total: int, used: int, free: int, reserved: int | None = None) -> Memory | None:
@@ -89,8 +91,6 @@ def memory(total: int, used: int, free: int, reserved: int | None = None) -> Mem
 
 BELIEVED_AFTER_SECONDS = 3.0
 """How long a total that fell must stay low until it is taken as a counter that was reset."""
-
-
 MILLIJOULES_PER_SECOND = 2e7  # Twenty kilowatts: more than any module draws.
 THROTTLE_SECONDS_PER_SECOND = 1.1  # Clocks of driver and host differ.
 NVLINK_BYTES_PER_SECOND = 1e13  # Five times NVLink 5.

@@ -276,13 +276,13 @@ class NvmlSource:
             decoder_ratio=media.get("decoder"),
             jpeg_ratio=media.get("jpeg"),
             ofa_ratio=media.get("ofa"),
-            power_watts=_thousandth(power),
-            module_power_watts=_thousandth(module_power or None),
-            energy_joules=_thousandth(
+            power_watts=plausible.thousandth(power),
+            module_power_watts=plausible.thousandth(module_power or None),
+            energy_joules=plausible.thousandth(
                 totals.settled("energy", energy, plausible.MILLIJOULES_PER_SECOND)
             ),
-            temperature_celsius=_number(temperature),
-            memory_temperature_celsius=_number(values.get(MEMORY_TEMPERATURE) or None),
+            temperature_celsius=None if temperature is None else float(temperature),
+            memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,
             clock_hertz=clocks | self._slow_clocks,
             busy_sm_clock_hertz=sm_clocks.busy_hertz,
             mean_sm_clock_hertz=sm_clocks.mean_hertz,
@@ -352,11 +352,3 @@ class NvmlSource:
 def _media_percent(call: str, handle: Any) -> int:
     percent, _sampling_period_us = getattr(pynvml, call)(handle)
     return int(percent)
-
-
-def _thousandth(value: float | None) -> float | None:
-    return None if value is None else value / 1000
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)

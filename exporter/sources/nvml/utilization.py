@@ -48,7 +48,7 @@ class UtilizationReader:
             journal, "clock_samples", (SampleBuffer(handle, SM_CLOCK).read,)
         )
         self._clocks: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
-        """The clock samples since the last read: stamp in seconds, megahertz."""
+        """The clock samples since the last read: stamp in seconds, hertz."""
         self._weights: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
         """The utilization samples since the last read."""
         self._rates = probe_of(
@@ -100,7 +100,7 @@ class UtilizationReader:
     def _take_clocks(self, monotonic_seconds: float) -> None:
         self._clocks_due = monotonic_seconds + BUFFER_SECONDS
         self._clocks.extend(
-            (stamp, megahertz)
+            (stamp, megahertz * 1e6)
             for stamp, megahertz in self._clock_samples() or ()
             if megahertz >= LOWEST_SANE_CLOCK_MHZ and CLOCK_MEGAHERTZ(megahertz) is not None
         )
@@ -131,8 +131,8 @@ class UtilizationReader:
         )
         self._take_clocks(monotonic_seconds)
         clocks = SmClocks(
-            busy_hertz=_hertz(busy_mean(self._clocks, self._weights)),
-            mean_hertz=_hertz(busy_mean(self._clocks, ())),
+            busy_hertz=busy_mean(self._clocks, self._weights),
+            mean_hertz=busy_mean(self._clocks, ()),
         )
         self._forget_clocks()
         return utilization, clocks
@@ -163,7 +163,3 @@ def _possible_rates(rates: Any) -> Any:
 
 def _possible_samples(samples: list[tuple[float, float]]) -> list[tuple[float, float]] | None:
     return samples if all(ENGINE_PERCENT(percent) is not None for _, percent in samples) else None
-
-
-def _hertz(megahertz: float | None) -> float | None:
-    return None if megahertz is None else megahertz * 1e6

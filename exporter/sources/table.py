@@ -74,7 +74,7 @@ def _open_dcgm(gpu: OpenedGpu) -> CounterSource:
 def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
     from exporter.sources.counters.child_counters import ChildCounters
 
-    return ChildCounters(CUPTI, {"duty": options.cupti_duty, "procfs": options.procfs}, clock)
+    return ChildCounters(CUPTI, {"duty": options.cupti_duty}, clock)
 
 
 def _open_cupti(gpu: OpenedGpu) -> CounterSource:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -25,7 +24,6 @@ from exporter.model.readers import CounterState
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.counters.child_counters import ChildCounters
-from exporter.sources.counters.wire import parsed
 from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import SessionOptions
@@ -120,12 +118,12 @@ class Node(OneGpu):
         readings = READINGS | {"energy": self.monotonic() // 1}
         return page(Rows(fields, readings, self.session.device.uuid))
 
-    def line(self) -> bytes:
+    def message(self) -> dict[str, Any]:
         """What the child writes once a second."""
         blank = None if self.blank is None else CUPTI_FIELDS[self.blank]
         ratios = {name: ratio for name, ratio in CUPTI_WORK.items() if name != blank}
-        said = {"gpu": self.session.device.uuid, "seconds": 1.0, "ratios": ratios}
-        return json.dumps(said).encode()
+        uuid = self.session.device.uuid
+        return {"gpu": uuid, "seconds": 1.0, "ratios": ratios, "bytes": {}}
 
     @property
     def counter_states(self) -> dict[str, CounterState]:
@@ -146,7 +144,7 @@ class Node(OneGpu):
         if self._source == CUPTI:
             for _ in range(POLL_SECONDS):
                 self.advance(1.0)
-                self._child.handle(parsed(self.line(), CUPTI), self.monotonic())
+                self._child.handle(self.message(), self.monotonic())
         else:
             self._turns.advance(POLL_SECONDS)
         self.rig.advance(0.0)

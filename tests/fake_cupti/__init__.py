@@ -27,11 +27,6 @@ def uuid_of(index: int) -> str:
     return f"GPU-{'-'.join(parts)}"
 
 
-def bus_id_of(index: int) -> str:
-    """Return where one of the scenario's GPUs is, as CUDA writes it."""
-    return f"0000:{index + 1:02x}:00.0"
-
-
 class FakeCupti:
     """One scenario, and what the libraries have logged while they played it.
 
@@ -43,10 +38,7 @@ class FakeCupti:
         self.libraries = build()
         self.scenario = folder / "scenario"
         self.log = folder / "calls"
-        self._gpus = [
-            f"gpu {index} {chip} {index + 1:032x} {bus_id_of(index)}"
-            for index, chip in enumerate(chips)
-        ]
+        self._gpus = [f"gpu {index} {chip} {index + 1:032x}" for index, chip in enumerate(chips)]
         self._settings: tuple[str, ...] = ()
         self.play(*lines)
 

@@ -153,9 +153,7 @@ def main() -> None:
             child = JsonProcess("exporter.sources.counters.programs", "cupti")
             stack.callback(child.end)
             child.send({})
-            gpu = {"index": 0, "gpu_instances": []}
-            gpu["uuid"] = nvml.nvmlDeviceGetUUID(handle)
-            gpu["pci_bus_id"] = nvml.nvmlDeviceGetPciInfo(handle).busId
+            gpu = {"uuid": nvml.nvmlDeviceGetUUID(handle), "gpu_instances": []}
             child.send({"gpus": [gpu]})
             counted = ChildMessages(child)
             counted.wait_first()

@@ -4,23 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from exporter.errors import one_line
-from exporter.sources.counters.programs import KILL_SIGNAL
-from exporter.sources.counters.wire import Lines, encoded
+from exporter.sources.counters.wire import READ_BYTES, Lines, encoded
 
-READ_BYTES = 65_536
-MOST_READ_BYTES = 1 << 20
-"""Of one pipe and at once."""
-MOST_ERRORS = 20
 LONGEST_ERROR = 200
 
 log = logging.getLogger(__name__)
@@ -43,103 +38,63 @@ class Child:
         Raises:
             OSError: it cannot be started.
         """
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
             bufsize=0,
             cwd="/",
             env=_environment(),
         )
-        self._unsent = bytearray()
+        self.pid = self._process.pid
+        self._orders = cast("IO[bytes]", self._process.stdin)
+        self.output = cast("IO[bytes]", self._process.stdout)
+        self.errors = cast("IO[bytes]", self._process.stderr)
+        for end in (self._orders, self.output, self.errors):
+            os.set_blocking(end.fileno(), False)
         self._lines = Lines()
-        self._error_lines = Lines()
-        self._errors: deque[str] = deque(maxlen=MOST_ERRORS)
-        self._at_end: set[IO[bytes]] = set()
-        self.read_bytes_total = 0
-        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
-        assert stdin is not None, "a pipe"  # noqa: S101
-        assert stdout is not None, "a pipe"  # noqa: S101
-        assert stderr is not None, "a pipe"  # noqa: S101
-        self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
-        for pipe in (stdin, stdout, stderr):
-            os.set_blocking(pipe.fileno(), False)
-
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self._process.pid
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether an order waits for room in the pipe."""
-        return bool(self._unsent)
-
-    @property
-    def dropped_total(self) -> int:
-        """How many lines were too long."""
-        return self._lines.dropped_total
+        self._last_error = ""
+        self.has_closed_output = False
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send an order, as soon as there is room for it."""
-        self._unsent += encoded(message)
-        self.flush()
+        """Send an order.
 
-    def flush(self) -> None:
-        """Send as much as there is room for."""
-        if self._unsent:
-            try:
-                del self._unsent[: os.write(self.stdin.fileno(), self._unsent)]
-            except BlockingIOError:
-                pass
-            except OSError:  # the child is gone; reading its other pipes shows that
-                self._unsent.clear()
+        Raises:
+            BlockingIOError: the child does not read its orders, and the pipe is full.
+        """
+        line = encoded(message)
+        with contextlib.suppress(BrokenPipeError):  # reading its other pipes shows that it is gone
+            if os.write(self._orders.fileno(), line) < len(line):
+                raise BlockingIOError
 
-    def read(self) -> list[bytes]:
-        """Return the lines that it has written since the last call."""
-        return self._lines.feed(self._read(self.stdout))
+    def read(self) -> list[dict[str, Any]]:
+        """Return the messages that it has written since the last call.
+
+        Raises:
+            ValueError: it writes something else.
+        """
+        data = _read(self.output)
+        self.has_closed_output = data == b""
+        return [json.loads(line) for line in self._lines.feed(data or b"")]
 
     def read_errors(self) -> None:
         """Log what it has written to standard error, and remember the end of it."""
-        for line in self._error_lines.feed(self._read(self.stderr)):
+        for line in (_read(self.errors) or b"").splitlines():
             text = one_line(line[:LONGEST_ERROR].decode(errors="replace")).strip()
             if text:
-                self._errors.append(text)
+                self._last_error = text
                 log.debug("child process %d: %s", self.pid, text)
-
-    def _read(self, pipe: IO[bytes]) -> bytes:
-        found = bytearray()
-        with contextlib.suppress(BlockingIOError):
-            while len(found) < MOST_READ_BYTES:
-                data = os.read(pipe.fileno(), READ_BYTES)
-                if not data:
-                    self._at_end.add(pipe)
-                    break
-                found += data
-        self.read_bytes_total += len(found)
-        return bytes(found)
-
-    @property
-    def has_closed_stdout(self) -> bool:
-        """Whether its standard output is at its end."""
-        return self.stdout in self._at_end
-
-    @property
-    def readable(self) -> list[IO[bytes]]:
-        """The pipes that are not at their end."""
-        return [pipe for pipe in (self.stdout, self.stderr) if pipe not in self._at_end]
 
     def close(self) -> None:
         """Close its pipes, which tells it to end."""
-        for pipe in (self.stdin, self.stdout, self.stderr):
-            with contextlib.suppress(OSError):
-                pipe.close()
+        for end in (self._orders, self.output, self.errors):
+            end.close()
 
     def kill(self) -> None:
-        """Kill it and what it has started; it may stay inside a driver call for a while."""
-        with contextlib.suppress(OSError):
-            self._process.send_signal(KILL_SIGNAL)
+        """Kill it; it may stay inside a driver call for a while."""
+        self._process.kill()
 
     def wait(self, seconds: float) -> None:
         """Wait for its end, at most so long."""
@@ -151,21 +106,23 @@ class Child:
         return self._process.poll() is not None
 
     @property
-    def has_ended_itself(self) -> bool:
-        """Whether it has ended, and not by a signal."""
-        code = self._process.returncode
-        return code is not None and code >= 0
-
-    @property
     def ending(self) -> str:
         """How it ended, in words, with the last line of its standard error."""
         code = self._process.returncode
         if code is None:
-            return "does not end"
+            return "closed its output and was killed"
         if code < 0:
             return f"was killed by signal {-code} ({_signal_name(-code)})"
-        last = f": {self._errors[-1]}" if self._errors else ""
+        last = f": {self._last_error}" if self._last_error else ""
         return f"ended with exit code {code}{last}" if code else f"ended by itself{last}"
+
+
+def _read(pipe: IO[bytes]) -> bytes | None:
+    """Return what a pipe has; nothing at its end, None where it may have more later."""
+    try:
+        return os.read(pipe.fileno(), READ_BYTES)
+    except BlockingIOError:
+        return None
 
 
 def _signal_name(number: int) -> str:

@@ -6,23 +6,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from exporter.clock import Clock
+from exporter.errors import one_line
 from exporter.model.readers import CounterState
-from exporter.model.reading import Device, share_group, share_name
+from exporter.model.reading import Activity, share_group, share_name
 from exporter.sources.counters.child import program
 from exporter.sources.counters.supervisor import Orders, Supervisor
-from exporter.sources.counters.wire import (
-    OK,
-    PAUSED,
-    UNREACHABLE,
-    Hello,
-    Measured,
-    Message,
-    Noted,
-)
+from exporter.sources.counters.wire import OK, PAUSED, UNREACHABLE
 from exporter.sources.interface import CounterSource, OpenedGpu
 from exporter.sources.last_sample import Held, HeldSource
 
@@ -30,8 +22,7 @@ VALID_RATIO = 1.5
 """How many times its own length an activity stays valid, unless the next one arrives."""
 LOOK_SECONDS = 1.0
 """How late a child that polls may see new values."""
-
-
+LONGEST_MESSAGE = 500
 PATIENCE_SECONDS = 5.0
 """How long a GPU goes without a preferred source before this one is wanted: those take a moment to
 start."""
@@ -109,78 +100,6 @@ def _named(place: Place) -> str:
     return "" if gpu is None else f" of {share_name(gpu, gpu_instance)}"
 
 
-@dataclass(slots=True)
-class _Want:
-    device: Device
-    gpu_instances: tuple[int | None, ...]
-    wanted: bool
-    since: float
-    """When `wanted` last was what it should be."""
-
-
-class Demand:
-    """Which of the opened GPUs want this source; the keys are their sessions."""
-
-    def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience_seconds
-        self._wants: dict[object, _Want] = {}
-
-    def add(
-        self, session: object, device: Device, gpu_instances: tuple[int | None, ...], now: float
-    ) -> None:
-        """Note that a GPU was opened, with these shares."""
-        self._wants[session] = _Want(device, gpu_instances, wanted=False, since=now)
-
-    def remove(self, session: object) -> None:
-        """Note that it was closed."""
-        self._wants.pop(session, None)
-
-    def note(self, session: object, now: float, *, better: bool) -> bool:
-        """Note in each round whether preferred sources measure the GPU.
-
-        Returns whether that changes if the GPU is wanted.
-        """
-        want = self._wants.get(session)
-        if want is None:
-            return False
-        if want.wanted != better:  # as it was
-            want.since = now
-            return False
-        if now - want.since < (LINGER_SECONDS if want.wanted else self._patience):
-            return False
-        want.wanted, want.since = not want.wanted, now
-        return True
-
-    def is_wanted(self, gpu: str, gpu_instance: int | None) -> bool:
-        """Return whether this share is to be measured."""
-        return any(
-            want.wanted and want.device.uuid == gpu and gpu_instance in want.gpu_instances
-            for want in self._wants.values()
-        )
-
-    def has(self, gpu: str, gpu_instance: int | None = None) -> bool:
-        """Return whether the GPU is open, and has this instance."""
-        return any(
-            want.device.uuid == gpu and gpu_instance in (None, *want.gpu_instances)
-            for want in self._wants.values()
-        )
-
-    @property
-    def gpus(self) -> list[dict[str, Any]]:
-        """The GPUs to measure, as a child gets them."""
-        found = {
-            want.device.uuid: {
-                "uuid": want.device.uuid,
-                "index": want.device.index,
-                "pci_bus_id": want.device.pci_bus_id,
-                "gpu_instances": [share for share in want.gpu_instances if share is not None],
-            }
-            for want in self._wants.values()
-            if want.wanted
-        }
-        return sorted(found.values(), key=lambda gpu: gpu["uuid"])
-
-
 class ChildCounters:
     """The activities that one program measures, of all GPUs that want it."""
 
@@ -196,12 +115,14 @@ class ChildCounters:
         """Run the program that has the name of the `source` with these `options`."""
         self._source = source
         self._lock = threading.Lock()
-        self._wants = Demand(patience_seconds)
+        self._patience_seconds = patience_seconds
+        self._sources: set[_Source] = set()
+        """Of the GPUs that are open."""
         self._notes = StateLog(source)
         self._held: dict[tuple[str, int | None], Held] = {}
         self._failures = 0
-        self._explained = 0
-        """The generation of the child that last reported a state of all GPUs."""
+        self._is_explained = False
+        """Whether the child reported a state of all GPUs."""
         self._paused = False
         self.facts: Mapping[str, str] = {}
         """Names and versions of the libraries that the last child uses."""
@@ -238,33 +159,31 @@ class ChildCounters:
     def state(self) -> CounterState | None:
         """The state of the child; None while no GPU wants it."""
         with self._lock:
-            wanted = self._wants.gpus
-            well = any(
-                self._notes.of(gpu["uuid"], share) is None
+            wanted = [source.gpu for source in self._sources if source.is_wanted]
+            well = all(
+                self._notes.of(gpu.device.uuid, share) is None
                 for gpu in wanted
-                for share in gpu["gpu_instances"] or (None,)
+                for share in gpu.gpu_instances
             )
         if not wanted:
             return None
         return CounterState(self.supervisor.is_up and well, self._failures)
 
-    def open(self, gpu: OpenedGpu) -> CounterSource:
-        """Return its counters of one GPU."""
-        return _Source(self, gpu)
-
     # Called by the workers of the GPUs.
 
-    def add(self, session: object, gpu: OpenedGpu) -> None:
-        """Note that a GPU is open."""
+    def open(self, gpu: OpenedGpu) -> CounterSource:
+        """Return its counters of one GPU."""
+        source = _Source(self, gpu)
         with self._lock:
-            self._wants.add(session, gpu.device, gpu.gpu_instances, gpu.journal.now)
+            self._sources.add(source)
+        return source
 
-    def remove(self, session: object, gpu: OpenedGpu) -> None:
-        """Note that it is closed."""
-        uuid = gpu.device.uuid
+    def close(self, source: _Source) -> None:
+        """Note that a GPU is closed."""
+        uuid = source.gpu.device.uuid
         with self._lock:
-            self._wants.remove(session)
-            if not self._wants.has(uuid):
+            self._sources.remove(source)
+            if not any(other.gpu.device.uuid == uuid for other in self._sources):
                 self._held = {key: held for key, held in self._held.items() if key[0] != uuid}
         self.supervisor.nudge()
 
@@ -272,12 +191,13 @@ class ChildCounters:
         """Return the last sample of a share; None if there was none."""
         return self._held.get((gpu, gpu_instance))
 
-    def note(self, session: object, gpu: OpenedGpu) -> None:
+    def note(self, source: _Source) -> None:
         """Note whether the GPU wants this source, and in its journal why it has no readings."""
+        gpu = source.gpu
         now = gpu.journal.now
         better = gpu.better()
         with self._lock:
-            changed = self._wants.note(session, now, better=better)
+            changed = source.changes(now, self._patience_seconds, better=better)
             states = {share: self._state_of(gpu, share, now) for share in gpu.gpu_instances}
         if changed:
             self.supervisor.nudge()
@@ -304,43 +224,75 @@ class ChildCounters:
     def orders(self) -> Orders:
         """Return which GPUs are to be measured."""
         with self._lock:
-            return Orders(tuple(self._wants.gpus), self._paused)
+            wanted = {
+                source.gpu.device.uuid: {
+                    "uuid": source.gpu.device.uuid,
+                    "gpu_instances": [
+                        share for share in source.gpu.gpu_instances if share is not None
+                    ],
+                }
+                for source in self._sources
+                if source.is_wanted
+            }
+            return Orders(tuple(wanted[uuid] for uuid in sorted(wanted)), self._paused)
 
-    def handle(self, message: Message, now: float) -> None:
+    def handle(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the child."""
-        match message:
-            case Hello(facts):
-                self.facts = facts
-            case Noted(gpu, gpu_instance, state, text):
-                if gpu is None:
-                    self._explained = self.supervisor.generation if state != OK else 0
-                with self._lock:
-                    if gpu is None or self._wants.has(gpu, gpu_instance):
-                        self._failures += self._notes.note((gpu, gpu_instance), state, text)
-            case Measured(gpu, gpu_instance, activity):
-                with self._lock:
-                    if not self._wants.is_wanted(gpu, gpu_instance):
-                        return
-                    held = self._held.setdefault((gpu, gpu_instance), Held(LOOK_SECONDS))
-                    self._notes.over(EVERYWHERE)
-                    self._notes.over((gpu, gpu_instance))
-                age = activity.age_seconds
-                valid_seconds = VALID_RATIO * activity.seconds
-                held.put(
-                    replace(activity, lag_seconds=LOOK_SECONDS + activity.seconds),
-                    now,
-                    valid_seconds,
-                    mean_seconds=valid_seconds,
-                    made_at=None if age is None else now - age,
-                )
+        if "hello" in message:
+            self.facts = message["hello"]
+        elif "state" in message:
+            self._note(message)
+        elif "ratios" in message:
+            self._put(message, now)
 
-    def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
-        """Count a failure; a state of all GPUs that the child reported explains its end better."""
-        self._failures += 1
-        if problem is None or (ended_itself and self._explained == self.supervisor.generation):
-            return
+    def _note(self, message: Mapping[str, Any]) -> None:
+        """Take a state of a share, a GPU or all GPUs."""
+        gpu, share, state = message["gpu"], message.get("gpu_instance"), message["state"]
+        text = one_line(message.get("message", "")[:LONGEST_MESSAGE])
         with self._lock:
-            self._notes.note(EVERYWHERE, UNREACHABLE, problem)
+            if gpu is None:
+                self._is_explained = state != OK
+            elif not self._is_open(gpu):
+                return
+            self._failures += self._notes.note((gpu, share), state, text)
+
+    def _put(self, message: Mapping[str, Any], now: float) -> None:
+        """Keep an activity of a share."""
+        gpu, share, seconds = message["gpu"], message.get("gpu_instance"), message["seconds"]
+        age = message.get("age_seconds")
+        with self._lock:
+            if not self._is_open(gpu):
+                return
+            held = self._held.setdefault((gpu, share), Held(LOOK_SECONDS))
+            self._is_explained = False
+            self._notes.over(EVERYWHERE)
+            self._notes.over((gpu, share))
+        valid_seconds = VALID_RATIO * seconds
+        held.put(
+            Activity(
+                self._source,
+                seconds,
+                age_seconds=age,
+                lag_seconds=LOOK_SECONDS + seconds,
+                **message["ratios"],
+                **message["bytes"],
+            ),
+            now,
+            valid_seconds,
+            mean_seconds=valid_seconds,
+            made_at=None if age is None else now - age,
+        )
+
+    def _is_open(self, uuid: str) -> bool:
+        return any(source.gpu.device.uuid == uuid for source in self._sources)
+
+    def failed(self, problem: str) -> None:
+        """Count a failure; a state of all GPUs that the child reported explains its end better."""
+        explained, self._is_explained = self._is_explained, False
+        self._failures += 1
+        if not explained:
+            with self._lock:
+                self._notes.note(EVERYWHERE, UNREACHABLE, problem)
 
     def ended(self, now: float) -> None:
         """Drop the last samples of the child, and the states of single GPUs."""
@@ -354,15 +306,28 @@ class _Source(HeldSource):
     """One GPU's part; while it is open, the GPU can want the child."""
 
     def __init__(self, counters: ChildCounters, gpu: OpenedGpu) -> None:
-        uuid = gpu.device.uuid
         super().__init__(
             gpu,
-            lambda share: counters.held(uuid, share),
-            lambda opened: counters.note(self, opened),
+            lambda share: counters.held(gpu.device.uuid, share),
+            lambda _: counters.note(self),
         )
+        self.gpu = gpu
         self._counters = counters
-        counters.add(self, gpu)
+        self.is_wanted = False
+        self._since = gpu.journal.now
+        """When `is_wanted` last was what it should be."""
+
+    def changes(self, now: float, patience_seconds: float, *, better: bool) -> bool:
+        """Note in each round whether preferred sources measure the GPU; return whether that changes
+        if it is wanted."""
+        if self.is_wanted != better:  # as it was
+            self._since = now
+            return False
+        if now - self._since < (LINGER_SECONDS if self.is_wanted else patience_seconds):
+            return False
+        self.is_wanted, self._since = not self.is_wanted, now
+        return True
 
     def close(self) -> None:
         """Note that the GPU is not read any more."""
-        self._counters.remove(self, self._gpu)
+        self._counters.close(self)

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from exporter.clock import Clock
 from exporter.sources.counters.child import Child
-from exporter.sources.counters.wire import PAUSED, MalformedLine, Message, Noted, parsed
+from exporter.sources.counters.wire import PAUSED
 
 BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Between one child's end and the next one's start."""
 GOOD_SECONDS = 60.0
 """After a child that ran for so long, the back-off starts over."""
 SILENT_SECONDS = 5.0
@@ -35,35 +36,9 @@ UNWANTED_SECONDS = 10.0
 """How long a child stays that no GPU wants."""
 MOST_STUCK = 2
 """Killed children that are still alive: beyond that no child is started."""
-MOST_BYTES_PER_SECOND = 1 << 22
 STEP_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
-
-
-class Restarts:
-    """The back-off between one child's end and the next one's start."""
-
-    def __init__(self) -> None:
-        self._ended_in_a_row = 0
-        self._started = 0.0
-        self._not_before = float("-inf")
-
-    def may_start(self, now: float) -> bool:
-        """Return whether the back-off is over."""
-        return now >= self._not_before
-
-    def started(self, now: float) -> None:
-        """Note a start."""
-        self._started = now
-
-    def ended(self, now: float) -> None:
-        """Note an unwanted end, or a failed start."""
-        if now - self._started >= GOOD_SECONDS:
-            self._ended_in_a_row = 0
-        wait = BACK_OFF_SECONDS[min(self._ended_in_a_row, len(BACK_OFF_SECONDS) - 1)]
-        self._ended_in_a_row += 1
-        self._not_before = now + wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +56,11 @@ class ChildUser(Protocol):
     def orders(self) -> Orders:
         """Return what the child is to do now."""
 
-    def handle(self, message: Message, now: float) -> None:
+    def handle(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the child."""
 
-    def failed(self, problem: str | None = None, *, ended_itself: bool = False) -> None:
-        """Count a failure; with a `problem` the child does not run.
-
-        A child that `ended_itself` may have reported why.
-        """
+    def failed(self, problem: str) -> None:
+        """Count a failure, because of which no child runs."""
 
     def ended(self, now: float) -> None:
         """Note that there is no child any more."""
@@ -100,10 +72,6 @@ class _Run:
 
     child: Child
     started: float
-    flow_since: float
-    """When the window for its output rate began."""
-    flow_bytes: int = 0
-    """Total of its output at that time."""
     heard: float | None = None
     """When it last wrote a message."""
     sent: Orders = Orders()
@@ -129,7 +97,8 @@ class Supervisor:
         self._options = options
         self._clock = clock
         self._user = user
-        self._restarts = Restarts()
+        self._failures_in_a_row = 0
+        self._not_before = float("-inf")
         self._run: _Run | None = None
         self._leaving: list[tuple[Child, float]] = []
         """Children that were told to end, and when they are killed."""
@@ -139,9 +108,8 @@ class Supervisor:
         """How many children there were."""
         self._stopping = False
         self._woken, self._wake = os.pipe()
-        os.set_blocking(self._woken, False)
-        os.set_blocking(self._wake, False)
         for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
             weakref.finalize(self, os.close, end)
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
 
@@ -216,10 +184,11 @@ class Supervisor:
         now = self._clock.monotonic()
         self._reap(now)
         orders = self._user.orders()
-        if self._run is None and orders.gpus and not orders.paused:
+        if self._run is None and orders.gpus and not orders.paused and now >= self._not_before:
             self._start(now)
         if self._run is not None:
             self._send_orders(self._run, orders, now)
+        if self._run is not None:
             self._end_if_due(self._run, now)
         self._wait(wait_seconds)
         if self._run is not None:
@@ -227,18 +196,16 @@ class Supervisor:
 
     def _reap(self, now: float) -> None:
         """Kill children that do not end in time, and forget those that have ended."""
-        for child, due in self._leaving:
+        leaving, self._leaving = self._leaving, []
+        for child, due in leaving:
             if now >= due:
                 child.kill()
                 self._stuck.append(child)
-        self._leaving = [(child, due) for child, due in self._leaving if now < due]
-        self._leaving = [each for each in self._leaving if not each[0].is_gone()]
+            elif not child.is_gone():
+                self._leaving.append((child, due))
         self._stuck = [child for child in self._stuck if not child.is_gone()]
 
     def _start(self, now: float) -> None:
-        if not self._restarts.may_start(now):
-            return
-        self._restarts.started(now)
         if len(self._stuck) >= MOST_STUCK:
             pids = " and ".join(map(str, self.stuck))
             self._fail(f"the child processes {pids} hang in the driver and cannot be killed")
@@ -250,26 +217,27 @@ class Supervisor:
             return
         self.generation += 1
         log.debug("%s: the child process %d was started", self._name, child.pid)
-        self._run = _Run(child, started=now, flow_since=now)
+        self._run = _Run(child, started=now)
         child.send(self._options)
 
     def _send_orders(self, run: _Run, orders: Orders, now: float) -> None:
         """Send the child the orders that have changed."""
-        if orders.gpus != run.sent.gpus:
-            run.child.send({"gpus": orders.gpus})
-        if orders.paused != run.sent.paused:
-            run.child.send({"pause": True} if orders.paused else {"resume": True})
-            run.release_due = now + PAUSE_SECONDS if orders.paused else None
+        try:
+            if orders.gpus != run.sent.gpus:
+                run.child.send({"gpus": orders.gpus})
+            if orders.paused != run.sent.paused:
+                run.child.send({"pause": True} if orders.paused else {"resume": True})
+                run.release_due = now + PAUSE_SECONDS if orders.paused else None
+        except BlockingIOError:
+            self._kill(run.child, "did not read its orders and was killed")
         run.sent = orders
-        run.child.flush()
         if orders.gpus:
             run.unwanted_since = None
         elif run.unwanted_since is None:
             run.unwanted_since = now
 
     def _end_if_due(self, run: _Run, now: float) -> None:
-        """End a child that no GPU wants, that keeps the counters, hangs, or writes too much."""
-        written = run.child.read_bytes_total - run.flow_bytes
+        """End a child that no GPU wants, that keeps the counters, or hangs."""
         since, patience = (
             (run.started, FIRST_SECONDS) if run.heard is None else (run.heard, SILENT_SECONDS)
         )
@@ -280,19 +248,13 @@ class Supervisor:
             self._leave()
         elif now - since >= patience:
             self._kill(run.child, f"said nothing for {patience:.0f} s and was killed")
-        elif written > MOST_BYTES_PER_SECOND:
-            self._kill(run.child, "wrote more than makes sense and was killed")
-        elif now - run.flow_since >= 1.0:
-            run.flow_since, run.flow_bytes = now, run.child.read_bytes_total
 
     def _wait(self, seconds: float) -> None:
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         if self._run is not None:
-            for pipe in self._run.child.readable:
-                poll.register(pipe, select.POLLIN)
-            if self._run.child.has_unsent:
-                poll.register(self._run.child.stdin, select.POLLOUT)
+            poll.register(self._run.child.output, select.POLLIN)
+            poll.register(self._run.child.errors, select.POLLIN)
             if self._run.release_due is not None:
                 seconds = min(seconds, self._run.release_due - self._clock.monotonic())
         poll.poll(max(0.0, seconds) * 1000)
@@ -302,45 +264,37 @@ class Supervisor:
     def _read(self, run: _Run) -> None:
         """Read the messages of the child, and note if it has ended."""
         child = run.child
-        gone = child.is_gone()
-        child.read_errors()
-        too_long = child.dropped_total
-        lines = child.read()
-        for _ in range(child.dropped_total - too_long):
-            self._user.failed()
-        for line in lines:
-            self._handle(run, line)
-        if child.has_closed_stdout and not gone:
-            child.wait(END_SECONDS)
-            child.read_errors()
-            if not child.is_gone():
-                self._kill(child, "closed its output and was killed")
-                return
-            gone = True
-        if gone:
-            self._fail(f"its child process {child.ending}", ended_itself=child.has_ended_itself)
-
-    def _handle(self, run: _Run, line: bytes) -> None:
         try:
-            message = parsed(line, self._name)
-        except MalformedLine as error:
-            log.debug("%s: a line of its child process %s: %.80r", self._name, error, line)
-            self._user.failed()
+            messages = child.read()
+        except ValueError:
+            self._kill(child, "wrote more than makes sense and was killed")
             return
-        now = run.heard = self._clock.monotonic()
-        if isinstance(message, Noted) and message.gpu is None and message.state == PAUSED:
-            run.release_due = None
-        self._user.handle(message, now)
+        for message in messages:
+            run.heard = self._clock.monotonic()
+            if message.get("state") == PAUSED and message["gpu"] is None:
+                run.release_due = None
+            self._user.handle(message, run.heard)
+        if child.has_closed_output:
+            child.wait(END_SECONDS)
+            child.kill()  # if it has only closed its output
+        child.read_errors()
+        if child.has_closed_output:
+            self._fail(f"its child process {child.ending}")
 
     def _kill(self, child: Child, reason: str) -> None:
         child.kill()
         self._fail(f"its child process {reason}")
 
-    def _fail(self, problem: str, *, ended_itself: bool = False) -> None:
+    def _fail(self, problem: str) -> None:
         """End the present child, and back off."""
-        self._restarts.ended(self._clock.monotonic())
+        now = self._clock.monotonic()
+        if self._run is not None and now - self._run.started >= GOOD_SECONDS:
+            self._failures_in_a_row = 0
+        wait = BACK_OFF_SECONDS[min(self._failures_in_a_row, len(BACK_OFF_SECONDS) - 1)]
+        self._failures_in_a_row += 1
+        self._not_before = now + wait
         self._leave()
-        self._user.failed(problem, ended_itself=ended_itself)
+        self._user.failed(problem)
 
     def _leave(self) -> None:
         """End the present child, and do not wait for its death."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -19,18 +17,6 @@ LIBRARY = "libcuda.so.1"
 ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 HIDING = ("CUDA_VISIBLE_DEVICES",)
 """Variables that hide GPUs from CUDA; the exporter chooses GPUs by its own flags."""
-BUS_ID_BYTES = 32
-
-
-@dataclass(frozen=True, slots=True)
-class CudaGpu:
-    """One GPU as the CUDA driver lists it."""
-
-    index: int
-    """CUDA's, and therefore CUPTI's."""
-    uuid: str
-    """As NVML writes it."""
-    pci_bus_id: str
 
 
 class Driver:
@@ -63,26 +49,22 @@ class Driver:
         """
         self._call("cuInit", ctypes.c_uint(0))
 
-    def gpus(self) -> list[CudaGpu]:
-        """Return all GPUs, once it is initialised.
+    def gpus(self) -> dict[str, int]:
+        """Return CUDA's number of each GPU, once it is initialised, by the UUID as NVML writes it.
 
         Raises:
             SourceError: the driver does not answer.
         """
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
-        return [self._gpu(index) for index in range(count.value)]
+        return {self._uuid(index): index for index in range(count.value)}
 
-    def _gpu(self, index: int) -> CudaGpu:
+    def _uuid(self, index: int) -> str:
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), index)
         uuid = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid", uuid, device)
-        bus = ctypes.create_string_buffer(BUS_ID_BYTES)
-        self._call("cuDeviceGetPCIBusId", bus, BUS_ID_BYTES, device)
-        return CudaGpu(
-            index, f"GPU-{UUID(bytes=bytes(uuid))}", bus.value.decode("ascii", "replace")
-        )
+        return f"GPU-{UUID(bytes=bytes(uuid))}"
 
     def _call(self, function: str, *arguments: Any) -> None:
         try:
@@ -91,25 +73,3 @@ class Driver:
             raise LibraryUnavailable(f"the CUDA driver lacks {function}") from error
         if code:
             raise SourceError(f"the CUDA driver does not answer ({function} returned {code})")
-
-
-def find_gpu(gpus: Iterable[CudaGpu], uuid: str, pci_bus_id: str | None) -> CudaGpu | None:
-    """Return the GPU that NVML knows by this UUID, or else by this place on the bus."""
-    found = tuple(gpus)
-    place = bus_place(pci_bus_id)
-    by_uuid = (gpu for gpu in found if gpu.uuid == uuid)
-    by_place = (gpu for gpu in found if place is not None and bus_place(gpu.pci_bus_id) == place)
-    return next(by_uuid, next(by_place, None))
-
-
-def bus_place(pci_bus_id: str | None) -> tuple[int, ...] | None:
-    """Return domain, bus, device and function of a GPU; None if it is not a bus id.
-
-    NVML writes the domain with eight digits, CUDA with four.
-    """
-    if pci_bus_id is None:
-        return None
-    try:
-        return tuple(int(part, 16) for part in pci_bus_id.replace(".", ":").split(":"))
-    except ValueError:
-        return None

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.sources.counters.wire import HIGHEST_RATIO
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
 from exporter.sources.cupti.host import Host
@@ -27,6 +26,8 @@ BACK_OFF_SECONDS = (5.0, 15.0, 30.0, 60.0)
 """Between attempts, where only time helps."""
 MOST_ATTEMPTS = 5
 """Of a GPU that fails for no reason that CUPTI gives."""
+HIGHEST_RATIO, HIGHEST_BYTES = 2.0, 1e18
+"""In a second; a mean over cycles lies a little above 1 at times."""
 MOST_POOR_SECONDS = 3
 """Seconds in a row that are not covered, before it is said."""
 
@@ -127,7 +128,8 @@ class SampledGpu:
         self._poor = self._attempts = 0
         self._has_worked = True
         ratios, moved = activity_of(self._metrics, window)
-        if any(ratio > HIGHEST_RATIO for ratio in ratios.values()):
+        highest = max(ratios.values(), default=0.0), max(moved.values(), default=0.0)
+        if highest[0] > HIGHEST_RATIO or highest[1] > HIGHEST_BYTES:
             return self._state(IMPLAUSIBLE)
         seconds = window.covered_seconds
         return {"gpu": self._uuid, "seconds": seconds, "ratios": ratios, "bytes": moved}

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from exporter.errors import LibraryUnavailable, SourceError
-from exporter.sources.counters.port import Port
-from exporter.sources.counters.wire import OK, PAUSED
+from exporter.sources.counters.wire import OK, PAUSED, Port
 from exporter.sources.cupti.choice import Choices
-from exporter.sources.cupti.driver import CudaGpu, Driver, find_gpu
+from exporter.sources.cupti.driver import Driver
 from exporter.sources.cupti.errors import FAULTS, CuptiError
 from exporter.sources.cupti.gpu import ProcessSpent, SampledGpu, Tools
 from exporter.sources.cupti.library import initialized
@@ -28,9 +27,6 @@ PERIOD_SECONDS = 1.0
 ENDED, AGAIN = 0, 1
 """Exit codes: ended by the exporter; to be started again."""
 MIG = FAULTS[43]
-DRIVER_FILES = ("version", "params")
-"""In /proc/driver/nvidia; they change with the driver and with the rights to profile."""
-DRIVER_CHECK_SECONDS = 10.0
 CYCLE_SECONDS = 60.0
 """Of sampling at `duty`: one burst in each, so that a GPU changes between measured and bounded once
 a minute, not every few seconds."""
@@ -76,27 +72,22 @@ class SamplingProgram:
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Take the options ``duty`` (a ratio) and ``procfs``; ``library``, the path of a CUPTI to
-        use instead of an installed one, or ``packages``, folders to look in for one instead of
-        Python's."""
+        """Take the options ``duty`` (a ratio); ``library``, the path of a CUPTI to use instead of
+        an installed one, or ``packages``, folders to look in for one instead of Python's."""
         self._port = port
         self._clock = clock
         self._library_path = options.get("library")
         self._packages = options.get("packages")
         self._period = float(options.get("period_seconds", PERIOD_SECONDS))
-        self._driver_files = [
-            Path(options.get("procfs", "/proc"), "driver", "nvidia", name) for name in DRIVER_FILES
-        ]
         self._duty = Duty(float(options.get("duty", 1.0)), clock(), draw)
-        self._wanted: dict[str, str | None] = {}
-        """The PCI bus id of each GPU that the exporter wants, by UUID."""
+        self._wanted: list[str] = []
+        """The UUIDs of the GPUs that the exporter wants."""
         self._paused = False
         self._gpus: dict[str, SampledGpu] = {}
-        self._listed: list[CudaGpu] = []
+        self._listed: dict[str, int] = {}
+        """CUDA's number of each GPU, by UUID."""
         self._unlisted: set[str] = set()
         self._tools: Tools | None = None
-        self._driver_text = self._driver()
-        self._driver_checked = clock()
 
     def run(self) -> int:
         """Run until the exporter ends it, or it has to be started again; return the exit code."""
@@ -109,8 +100,6 @@ class SamplingProgram:
                 now = self._clock()
                 if now >= next_step:
                     next_step = max(next_step + self._period, now)
-                    if self._is_another_driver(now):
-                        return AGAIN
                     self._step()
                     self._port.beat()
                 self._port.wait(max(next_step - self._clock(), 0.0))
@@ -139,13 +128,13 @@ class SamplingProgram:
                 self._report(None, OK)
 
     def _set_wanted(self, gpus: list[dict[str, Any]]) -> None:
-        self._wanted = {}
+        self._wanted = []
         for gpu in gpus:
             if gpu["gpu_instances"]:
                 self._report(gpu["uuid"], MIG.state, MIG.message)
             else:
-                self._wanted[gpu["uuid"]] = gpu["pci_bus_id"]
-        for uuid in self._gpus.keys() - self._wanted.keys():
+                self._wanted.append(gpu["uuid"])
+        for uuid in self._gpus.keys() - self._wanted:
             self._gpus.pop(uuid).release()
 
     def _step(self) -> None:
@@ -155,9 +144,9 @@ class SamplingProgram:
         if self._tools is None or self._paused or not self._duty.is_on(self._clock()):
             self._release()
             return
-        for uuid, pci_bus_id in self._wanted.items():
+        for uuid in self._wanted:
             if uuid not in self._gpus:
-                self._find(uuid, pci_bus_id, self._tools)
+                self._find(uuid, self._tools)
             gpu = self._gpus.get(uuid)
             message = None if gpu is None else gpu.step()
             if message is None:
@@ -165,10 +154,9 @@ class SamplingProgram:
             else:
                 self._port.emit(message)
 
-    def _find(self, uuid: str, pci_bus_id: str | None, tools: Tools) -> None:
-        found = find_gpu(self._listed, uuid, pci_bus_id)
-        if found is not None:
-            self._gpus[uuid] = SampledGpu(uuid, found.index, tools)
+    def _find(self, uuid: str, tools: Tools) -> None:
+        if uuid in self._listed:
+            self._gpus[uuid] = SampledGpu(uuid, self._listed[uuid], tools)
         elif uuid not in self._unlisted:
             self._unlisted.add(uuid)
             self._report(uuid, "unreachable", "the CUDA driver does not list this GPU")
@@ -195,17 +183,6 @@ class SamplingProgram:
     def _report(self, uuid: str | None, state: str, message: str = "") -> None:
         self._port.emit({"gpu": uuid, "state": state, "message": message})
 
-    def _is_another_driver(self, now: float) -> bool:
-        """Return whether the driver was replaced, so that GPUs that were given up may work."""
-        if now - self._driver_checked < DRIVER_CHECK_SECONDS:
-            return False
-        self._driver_checked = now
-        before, self._driver_text = self._driver_text, self._driver()
-        return before != self._driver_text
-
-    def _driver(self) -> tuple[str, ...]:
-        return tuple(_text(path) for path in self._driver_files)
-
 
 def _state_of(error: Exception) -> str:
     if isinstance(error, CuptiError):
@@ -213,13 +190,6 @@ def _state_of(error: Exception) -> str:
     if isinstance(error, Unfit):
         return error.state
     return "missing" if isinstance(error, LibraryUnavailable) else "unreachable"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def run(options: Mapping[str, Any], port: Port) -> int:

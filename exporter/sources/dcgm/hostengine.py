@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from exporter.model.dcgm import FIELDS
-from exporter.sources.counters.port import Port
-from exporter.sources.counters.wire import OK, PAUSED
+from exporter.sources.counters.wire import OK, PAUSED, Port
 from exporter.sources.dcgm.bindings import (
     DEFAULT_FOLDER,
     GPU,

@@ -56,13 +56,3 @@ EXPORT int cuDeviceGetUuid(struct uuid *uuid, int device)
     }
     return SUCCESS;
 }
-
-EXPORT int cuDeviceGetPCIBusId(char *text, int length, int device)
-{
-    int code = scenario_enter("cuDeviceGetPCIBusId", device);
-    const struct gpu *gpu = scenario_gpu((unsigned)device);
-    if (code || !gpu)
-        return code ? code : INVALID_DEVICE;
-    snprintf(text, (size_t)length, "%s", gpu->bus);
-    return SUCCESS;
-}

@@ -71,12 +71,11 @@ static void refresh(void)
         struct line *line = &lines[line_count];
         parse(line);
         line->done = done_before(old, old_count, line->text);
-        if (line->count == 5 && !strcmp(line->word[0], "gpu")) {
+        if (line->count == 4 && !strcmp(line->word[0], "gpu")) {
             struct gpu *gpu = &gpus[atoi(line->word[1]) % MOST_GPUS];
             gpu->present = 1;
             snprintf(gpu->chip, sizeof(gpu->chip), "%s", line->word[2]);
             snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", line->word[3]);
-            snprintf(gpu->bus, sizeof(gpu->bus), "%s", line->word[4]);
         }
         if (line->count)
             line_count++;

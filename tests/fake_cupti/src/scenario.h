@@ -5,7 +5,7 @@
  *   driver 13000                      CUDA version of the driver (cuDriverGetVersion)
  *   cupti 130101                      version that cuptiGetVersion reports
  *   newest 12                         CUPTI of a later CUDA is too new for the driver
- *   gpu 0 AD102 UUID BUS_ID           one line per GPU: index, chip, 32 hex digits, 0000:01:00.0
+ *   gpu 0 AD102 UUID                  one line per GPU: index, chip, 32 hex digits
  *   lacks 0 vgpu                      a field of DeviceSupported: vgpu sli confidential cmp wsl all
  *   fail FUNCTION CODE [TIMES [GPU]]  that call returns CODE; TIMES 0: for ever
  *   crash FUNCTION / hang FUNCTION    that call never comes back
@@ -31,7 +31,6 @@ struct gpu {
     int present;
     char chip[32];
     char uuid[33];
-    char bus[32];
 };
 
 const struct gpu *scenario_gpu(unsigned long long index);

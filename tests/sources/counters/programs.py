@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from exporter.sources.counters.port import Port
 from exporter.sources.counters.programs import run
+from exporter.sources.counters.wire import Port
 
 TICK_SECONDS = 0.02
 
@@ -53,16 +50,8 @@ def count(options: Mapping[str, Any], port: Port) -> int:
     return 0
 
 
-def rubbish(options: Mapping[str, Any], port: Port) -> int:
-    """Write rubbish between good lines, as a library that prints to the pipe would."""
-    for line in (b"hello\n", b"\xff\x00\n", b"[]\n", b'{"x": 2}\n', b"\n"):
-        os.write(port.output, line)
-    return count(options, port)
-
-
 def endless_line(options: Mapping[str, Any], port: Port) -> int:
     """Write a line of a gigabyte."""
-    os.set_blocking(port.output, True)
     port.beat()
     for _ in range(1 << 10):
         os.write(port.output, b"x" * (1 << 20))
@@ -73,19 +62,6 @@ def silent(options: Mapping[str, Any], port: Port) -> int:
     """Hang, as in a driver call: not even the end of standard input is noticed."""
     port.beat()
     time.sleep(600)
-    return 0
-
-
-def talkative(options: Mapping[str, Any], port: Port) -> int:
-    """Say more than is read, then a state; `done` is the file that says so."""
-    for _ in range(5000):
-        port.emit({"hello": {"x": "y" * 100}})
-    port.emit({"gpu": None, "state": "busy", "message": f"dropped {port.dropped_total}"})
-    with open(options["done"], "w", encoding="utf-8"):
-        pass
-    while not port.ended:
-        port.beat()
-        port.wait(TICK_SECONDS)
     return 0
 
 
@@ -113,13 +89,6 @@ def segfault(options: Mapping[str, Any], port: Port) -> int:
     return 0
 
 
-def kills_itself(options: Mapping[str, Any], port: Port) -> int:
-    """Die as by the kernel's OOM killer."""
-    port.beat()
-    os.kill(os.getpid(), signal.SIGKILL)
-    return 0
-
-
 def mute(options: Mapping[str, Any], port: Port) -> int:
     """Close the pipe and live on."""
     os.close(port.output)
@@ -136,14 +105,6 @@ def stubborn(options: Mapping[str, Any], port: Port) -> int:
     return 0
 
 
-def inventive(options: Mapping[str, Any], port: Port) -> int:
-    """Speak of GPUs and instances that nobody has."""
-    for gpu, instance in (("GPU-invented", None), ("GPU-a", 3)):
-        port.emit({"gpu": gpu, "gpu_instance": instance, "seconds": 1.0, "ratios": {"sm": 0.5}})
-        port.emit({"gpu": gpu, "gpu_instance": instance, "state": "busy", "message": "x"})
-    return count(options, port)
-
-
 def chatty(options: Mapping[str, Any], port: Port) -> int:
     """Print to standard output, as libraries do."""
     print("printed by a library", flush=True)
@@ -151,34 +112,9 @@ def chatty(options: Mapping[str, Any], port: Port) -> int:
     return count(options, port)
 
 
-GRANDCHILD = """
-import os, sys, time
-if sys.argv[2] == "daemon":
-    os.setsid()
-    if os.fork():
-        os._exit(0)
-with open(sys.argv[1], "a") as file:
-    file.write(f"{os.getpid()}\\n")
-time.sleep(600)
-"""
-
-
-def spawns(options: Mapping[str, Any], port: Port) -> int:
-    """Have a child and a daemon, as a library may, then go on as another of these programs; the
-    environment names a file for their numbers, and that program."""
-    pids = os.environ["SPAWNS_PIDS"]
-    for kind in ("child", "daemon"):
-        subprocess.Popen([sys.executable, "-c", GRANDCHILD, pids, kind])
-    while not os.path.exists(pids) or Path(pids).read_text(encoding="utf-8").count("\n") < 2:
-        time.sleep(TICK_SECONDS)
-    port.beat()
-    end: Callable[[Mapping[str, Any], Port], int] = globals()[os.environ["SPAWNS_END"]]
-    return end(options, port)
-
-
 NAMES = [
-    *("count", "rubbish", "endless_line", "silent", "talkative", "exits", "raises"),
-    *("spawns", "missing", "segfault", "kills_itself", "mute", "stubborn", "chatty", "inventive"),
+    *("count", "endless_line", "silent", "exits", "raises"),
+    *("missing", "segfault", "mute", "stubborn", "chatty"),
 ]
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         fake = FakeCupti(tmp_path, chips, *lines)
         for name, value in fake.environment.items():
             monkeypatch.setenv(name, value)
-        nodes.append(Node(fake, procfs=str(tmp_path), **options))
+        nodes.append(Node(fake, **options))
         return nodes[-1]
 
     yield make

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ P = ".avg.pct_of_peak_sustained_elapsed"
 
 
 @pytest.fixture
-def play(
-    fake: Fakes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, ScriptedPort]]:
+def play(fake: Fakes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, ScriptedPort]]:
     """Runs the program on a scenario for some seconds of the fake's time."""
 
     def run(
@@ -38,7 +35,7 @@ def play(
         port = ScriptedPort(gpu)
         port.script = [(0.0, gpus or wanted(*range(len(chips)))), *script]
         port.ends_at = seconds
-        options = {"library": str(gpu.cupti()), "procfs": str(tmp_path), **options}
+        options = {"library": str(gpu.cupti()), **options}
         return SamplingProgram(port, options, port.clock, lambda: 0.5).run(), port
 
     return run
@@ -293,19 +290,3 @@ def test_a_share_of_each_minute_is_sampled_in_one_piece(play: Play) -> None:
         own = [when - 60 * minute for when in whens if 60 * minute <= when < 60 * minute + 60]
         assert own == [pytest.approx(24.0 + second) for second in range(14)]
     assert port.fake.calls("cuptiPmSamplingDisable") == ["cuptiPmSamplingDisable"] * 3
-
-
-def test_other_rights_have_a_new_process_tried(play: Play, tmp_path: Path) -> None:
-    """What was given up may work with the driver's new parameters."""
-    parameters = tmp_path / "driver" / "nvidia" / "params"
-    parameters.parent.mkdir(parents=True)
-    parameters.write_text("RmProfilingAdminOnly: 1\n", encoding="utf-8")
-
-    def allow() -> None:
-        parameters.write_text("RmProfilingAdminOnly: 0\n", encoding="utf-8")
-
-    code, port = play("fail cuptiPmSamplingEnable 35", seconds=60.0, script=((15.5, allow),))
-
-    assert port.states() == ["no_permission"]
-    assert code == AGAIN
-    assert port.now == pytest.approx(1020.0)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,13 +34,6 @@ def raw(data: bytes) -> Answer:
         handler.wfile.write(data)
 
     return Answer(write)
-
-
-def zipped(body: bytes) -> Answer:
-    """A page, compressed."""
-    answer = Answer(gzip.compress(body))
-    answer.headers["Content-Encoding"] = "gzip"
-    return answer
 
 
 class Server:

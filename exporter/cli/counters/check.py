@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,7 +116,7 @@ class Checked:
 def check(library: CuptiLibrary, release: Release, chip: str) -> Checked:
     """Return what would be sampled of a chip; raise CuptiError if it cannot be."""
     choice = Choices(library).of(chip)
-    with Host(library, chip) as host:
+    with closing(Host(library, chip)) as host:
         host.add([metric.name for metric in choice.metrics])
         passes = host.passes(host.image())
     return Checked(release.version, chip, passes, choice.metrics, choice.missing)

@@ -9,6 +9,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from exporter.sources.cupti.errors import CuptiError
@@ -73,22 +74,19 @@ class _Trial:
 
     def describes(self, metric: str, text: str) -> bool:
         """Return whether the chip has a metric with this in its description."""
-        with self._host() as host:
+        with closing(self._host()) as host:
             return text in (host.description(metric) or "")
 
     def fits(self, metrics: tuple[Metric, ...]) -> bool:
         """Return whether one pass counts all of them."""
         if metrics not in self._known:
-            self._known[metrics] = self._passes([metric.name for metric in metrics]) == 1
+            with closing(self._host()) as host:
+                try:
+                    host.add([metric.name for metric in metrics])
+                    self._known[metrics] = host.passes(host.image()) == 1
+                except CuptiError:
+                    self._known[metrics] = False
         return self._known[metrics]
-
-    def _passes(self, names: Sequence[str]) -> int | None:
-        with self._host() as host:
-            try:
-                host.add(names)
-                return host.passes(host.image())
-            except CuptiError:
-                return None
 
     def _host(self) -> Host:
         return Host(self._library, self._chip, self._availability)
@@ -107,7 +105,7 @@ def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
     seen = set()
     for each in signal.alternatives:
         name = each.metric + signal.form.value
-        metric = Metric(signal.name, name, each.field or signal.field, signal.form)
+        metric = Metric(signal.name, name, each.field or signal.name, signal.form)
         if name in seen or (each.where and not trial.describes(*each.where)):
             continue
         if trial.fits((metric,)):

@@ -61,6 +61,7 @@ FAULTS: Mapping[int, Fault] = {
     46: Fault("unsupported", "this release of CUPTI does not know the chip; a newer one may"),
     999: Fault("unreachable", "CUPTI failed for no reason that it gives", Remedy.WAIT),
 }
+UNKNOWN = Fault("unreachable", "CUPTI failed", Remedy.WAIT)
 OVERFLOW, BUSY = 8, 26
 
 
@@ -70,9 +71,5 @@ class CuptiError(SourceError):
     def __init__(self, code: int, function: str) -> None:
         """Take CUPTI's result code and the function that returned it."""
         self.code = code
-        self.fault = FAULTS.get(code, Fault(*UNKNOWN))
+        self.fault = FAULTS.get(code, UNKNOWN)
         super().__init__(f"{self.fault.message} ({function} returned {code})")
-
-
-UNKNOWN = ("unreachable", "CUPTI failed", Remedy.WAIT)
-"""Of a code that is not in the table."""

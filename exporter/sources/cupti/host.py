@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TypeAlias
 
 from exporter.sources.cupti import structures
@@ -53,17 +52,6 @@ class Host:
     def close(self) -> None:
         """Free it."""
         self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self._object)
-
-    def __enter__(self) -> Host:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def description(self, metric: str) -> str | None:
         """Return what CUPTI says that a metric is; None for one that the chip does not have."""

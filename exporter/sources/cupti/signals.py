@@ -28,7 +28,7 @@ class Alternative:
     metric: str
     """Without its form."""
     field: str | None = None
-    """The field of Activity, where it is not the signal's."""
+    """The field of Activity, where it is not called as the signal."""
     where: tuple[str, str] | None = None
     """A metric in its form, and what its description has to contain on the chip: one name is not
     the same pipe on every chip."""
@@ -39,8 +39,7 @@ class Signal:
     """One thing to measure."""
 
     name: str
-    field: str
-    """Of Activity."""
+    """That of a field of Activity too, unless an alternative names another one."""
     alternatives: tuple[Alternative, ...]
     form: MetricForm = MetricForm.PERCENT
     wanted: bool = True
@@ -53,6 +52,10 @@ def _of(
     return tuple(Alternative(metric, field, where) for metric in metrics)
 
 
+def _traffic(name: str, *metrics: str) -> Signal:
+    return Signal(name, _of(*metrics, field=f"{name}_bytes"), MetricForm.BYTES, wanted=False)
+
+
 _SHARED = "sm__pipe_shared_cycles_active_realtime"
 """The pipe that FP16 has together with tensor cores (Turing) or alone (Turing without them), and
 FP64 together with tensor cores (GA100, GH100, GB100)."""
@@ -61,12 +64,11 @@ _FP16_ALONE = (_SHARED + MetricForm.PERCENT.value, "(fp16)")
 _FP16_APART = (_SHARED + MetricForm.PERCENT.value, "(fp16")
 
 SIGNALS: tuple[Signal, ...] = (
-    Signal("sm", "sm", _of("sm__cycles_active")),
-    Signal("engine", "engine", _of("gr__cycles_active")),
+    Signal("sm", _of("sm__cycles_active")),
+    Signal("engine", _of("gr__cycles_active")),
     # All that is read and written; of Turing's `dram__` metrics none is counted in one pass.
-    Signal("dram", "dram", _of("dram__throughput", "dramc__throughput")),
+    Signal("dram", _of("dram__throughput", "dramc__throughput")),
     Signal(
-        "tensor",
         "tensor",
         (
             *_of("sm__pipe_tensor_cycles_active_realtime_v2"),
@@ -77,7 +79,6 @@ SIGNALS: tuple[Signal, ...] = (
     # Instructions first: since GA10x the pipe has two halves, and the cycles in which either works
     # are no share of what both can do.
     Signal(
-        "fma",
         "fma",
         (
             *_of("sm__inst_executed_pipe_fma_realtime", field="fp32", where=_FP16_APART),
@@ -91,9 +92,8 @@ SIGNALS: tuple[Signal, ...] = (
             ),
         ),
     ),
-    Signal("fp16", "fp16", _of(_SHARED, where=_FP16_ALONE), wanted=False),
+    Signal("fp16", _of(_SHARED, where=_FP16_ALONE), wanted=False),
     Signal(
-        "fp64",
         "fp64",
         _of(
             "sm__pipe_fp64_cycles_active",
@@ -103,20 +103,18 @@ SIGNALS: tuple[Signal, ...] = (
     ),
     Signal(
         "int",
-        "integer",
         _of(
             "sm__pipe_alu_cycles_active",
             "sm__inst_executed_pipe_alu_realtime",
             "TPC.TriageCompute.sm__inst_executed_pipe_alu_realtime",
+            field="integer",
         ),
     ),
     Signal(
         "occupancy",
-        "occupancy",
         _of("sm__warps_active_realtime", "sm__warps_active", "tpc__warps_active_realtime"),
     ),
     Signal(
-        "hmma",
         "hmma",
         _of(
             "sm__pipe_tensor_subpipe_hmma_cycles_active_realtime",
@@ -127,7 +125,6 @@ SIGNALS: tuple[Signal, ...] = (
     ),
     Signal(
         "imma",
-        "imma",
         _of(
             "sm__pipe_tensor_subpipe_imma_cycles_active_realtime",
             "TPC.TriageCompute.sm__pipe_tensor_subpipe_imma_cycles_active_realtime",
@@ -137,7 +134,6 @@ SIGNALS: tuple[Signal, ...] = (
     ),
     Signal(
         "dmma",
-        "dmma",
         _of(
             "SM_C.TriageCompute.smsp__pipe_tensor_subpipe_dmma_cycles_active",
             "SM_C.TriageCompute.smsp__pipe_tensor_op_dmma_cycles_active",
@@ -145,33 +141,9 @@ SIGNALS: tuple[Signal, ...] = (
         wanted=False,
     ),
     # What the GPU reads it receives.
-    Signal(
-        "pcie_receive",
-        "pcie_receive_bytes",
-        _of("pcie__read_bytes", "PCI.TriageCompute.pcie__read_bytes"),
-        MetricForm.BYTES,
-        wanted=False,
-    ),
-    Signal(
-        "pcie_transmit",
-        "pcie_transmit_bytes",
-        _of("pcie__write_bytes", "PCI.TriageCompute.pcie__write_bytes"),
-        MetricForm.BYTES,
-        wanted=False,
-    ),
-    Signal(
-        "nvlink_receive",
-        "nvlink_receive_bytes",
-        _of("nvlrx__bytes"),
-        MetricForm.BYTES,
-        wanted=False,
-    ),
-    Signal(
-        "nvlink_transmit",
-        "nvlink_transmit_bytes",
-        _of("nvltx__bytes"),
-        MetricForm.BYTES,
-        wanted=False,
-    ),
+    _traffic("pcie_receive", "pcie__read_bytes", "PCI.TriageCompute.pcie__read_bytes"),
+    _traffic("pcie_transmit", "pcie__write_bytes", "PCI.TriageCompute.pcie__write_bytes"),
+    _traffic("nvlink_receive", "nvlrx__bytes"),
+    _traffic("nvlink_transmit", "nvltx__bytes"),
 )
 """The most important first: the last ones are left out if not all fit into one pass."""

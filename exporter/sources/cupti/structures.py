@@ -37,7 +37,7 @@ SYSTEM_CLOCK_INTERVAL, TIME_INTERVAL = 0, 1
 """What an interval counts, cycles or nanoseconds: CUpti_PmSampling_TriggerMode."""
 KEEP_OLDEST, KEEP_LATEST = 0, 1
 """What a full buffer drops: CUpti_PmSampling_HardwareBuffer_AppendMode."""
-STOPPED_FOR_OTHER, COUNTER_DATA_FULL, END_OF_RECORDS = 0, 1, 2
+COUNTER_DATA_FULL = 1
 """Why decoding stopped: CUpti_PmSampling_DecodeStopReason."""
 
 _Names = POINTER(c_char_p)

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def chosen(library: CuptiLibrary, choices: Choices, chip: str) -> dict[str, Any]
 
 def counted(library: CuptiLibrary, chip: str, names: Sequence[str]) -> tuple[int, int]:
     """Return passes and the image's size of a set of metrics."""
-    with Host(library, chip) as host:
+    with closing(Host(library, chip)) as host:
         host.add(names)
         image = host.image()
         return host.passes(image), len(image)

@@ -132,9 +132,9 @@ def test_every_signal_is_a_field_in_its_unit() -> None:
     """Ratios in percent, traffic in bytes."""
     units = {field.name: field.name.endswith("_bytes") for field in fields(Activity)}
     for signal in SIGNALS:
-        named = {signal.field, *(each.field for each in signal.alternatives)} - {None}
+        named = {each.field or signal.name for each in signal.alternatives}
         assert named <= set(units)
-        assert all(units[str(name)] == (signal.form is MetricForm.BYTES) for name in named)
+        assert all(units[name] == (signal.form is MetricForm.BYTES) for name in named)
     assert len({signal.name for signal in SIGNALS}) == len(SIGNALS)
 
 

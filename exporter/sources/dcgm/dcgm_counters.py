@@ -15,7 +15,6 @@ from exporter.clock import Clock, stale_after_seconds
 from exporter.model.readers import CounterState
 from exporter.model.reading import Instance, share_group
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
-from exporter.sources.dcgm.reach import Reach
 from exporter.sources.dcgm.renewal import Renewal
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target, fetch
 from exporter.sources.interface import DCGM, CounterOptions, CounterSource, NodeCounters, OpenedGpu
@@ -45,6 +44,10 @@ TOO_OFTEN = (
     "its values are samples, for it is renewed more often than it is read: dcgm-exporter takes "
     "-c 1000 (DCGM_EXPORTER_INTERVAL)"
 )
+RETRY_SECONDS = (1.0, 2.0, 4.0, 5.0)
+"""After each failed scrape of a page that should be there; it is back within 10 s."""
+SEARCH_SECONDS = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)
+"""Between attempts while no page was ever seen and none is configured."""
 DRAIN_SECONDS = 0.5
 MOST_AHEAD_SECONDS = 2.0
 """By which the clock of another host may be ahead, for its timestamps to be of use."""
@@ -99,7 +102,15 @@ class PageSource:
             url = parts._replace(path=USUAL_PATH).geturl()
         seen = Path(options.procfs) if options.dcgm_url is None else None
         self._target = Target(url, options.dcgm_user, options.dcgm_password, seen)
-        self._reach = Reach(url, expected=options.dcgm_url is not None)
+        self._expected = options.dcgm_url is not None
+        """Whether there should be a page: one is configured, or was there."""
+        self._up = False
+        """Whether the last scrape had a page."""
+        self._problem: str | None = None
+        """Why there is none where one is expected."""
+        self._failing_since: float | None = None
+        self._failures_total = self._failures_in_a_row = 0
+        self._warned: str | None = None
         self._clock = clock
         self._get = get
         self._cpu_seconds = cpu_seconds
@@ -150,9 +161,9 @@ class PageSource:
     @property
     def state(self) -> CounterState | None:
         """State of the source; None while no GPU wants it, and if there never was a page."""
-        if not self._reach.expected or not self._demand.wanted(self._clock.monotonic()):
+        if not self._expected or not self._demand.wanted(self._clock.monotonic()):
             return None
-        return CounterState(self._reach.up, self._reach.failures_total, self._read_seconds)
+        return CounterState(self._up, self._failures_total, self._read_seconds)
 
     # Called by the thread.
 
@@ -189,24 +200,47 @@ class PageSource:
         except Exception as error:  # without this thread no later page would be read
             log.debug("a page of DCGM could not be read", exc_info=True)
             return self._failed(f"reading its page failed: {type(error).__name__}")
-        self._reach.answered()
+        if not self._up:
+            log.info("%s: DCGM's counters are read from this page", self._target.url)
+        self._up = self._expected = True
+        self._problem = self._failing_since = None
+        self._failures_in_a_row = 0
         self._text, self._page = text, page
         self._take(page, wanted, began)
         renewals = self._renewals.values()
         sampled = any(renewal.follows is False for renewal in renewals)
-        self._reach.limited(TOO_OFTEN if sampled else None)
+        self._warn(TOO_OFTEN if sampled else None)
         return min(map(_look_seconds, renewals), default=EMPTY_SECONDS)
 
     def _failed(self, problem: str, *, anything_there: bool = True) -> float:
-        """Record why there is no page; its last samples stay valid for three rounds more."""
+        """Note why there is no page; return after how many seconds to try again.
+
+        Where none was ever seen or configured, that is no failure; the log only has it if there is
+        something else. The last samples stay valid for three rounds more.
+        """
         now = self._clock.monotonic()
-        wait = self._reach.failed(problem, now, anything_there=anything_there)
-        since = self._reach.failing_since
-        if since is not None and now - since >= self._stale_seconds:
-            for sample in self._samples.values():
-                sample.end(now)
-            self._renewals = {}
+        self._up = False
+        if self._expected or anything_there:
+            self._warn(problem)
+        waits = RETRY_SECONDS if self._expected else SEARCH_SECONDS
+        wait = waits[min(self._failures_in_a_row, len(waits) - 1)]
+        self._failures_in_a_row += 1
+        if self._expected:
+            self._problem = problem
+            self._failures_total += 1
+            if self._failing_since is None:
+                self._failing_since = now
+            if now - self._failing_since >= self._stale_seconds:
+                for sample in self._samples.values():
+                    sample.end(now)
+                self._renewals = {}
         return wait
+
+    def _warn(self, problem: str | None) -> None:
+        """Log why there are no counters, once; None where there are."""
+        if problem is not None and self._warned != problem:
+            log.warning("%s: no counters of DCGM: %s", self._target.url, problem)
+        self._warned = problem
 
     def _take(self, page: Mapping[str, GpuRows], wanted: Collection[str], began: float) -> None:
         """Keep the new samples of these GPUs; drop those that are no longer on the page."""
@@ -244,7 +278,7 @@ class PageSource:
             if sampled or uuid not in page or share not in page[uuid].activities:
                 sample.end(now)
         silent = frozenset(uuid for uuid in wanted if self._is_silent(uuid, now))
-        self._reach.failures_total += len(silent - self._silent)
+        self._failures_total += len(silent - self._silent)
         self._silent = silent
 
     def _is_silent(self, uuid: str, now: float) -> bool:
@@ -272,7 +306,7 @@ class PageSource:
             gpu.journal.answered(DCGM)
         else:
             samples = (self._samples.get((gpu.device.uuid, share)) for share in gpu.gpu_instances)
-            logged = self._reach.problem is not None
+            logged = self._problem is not None
             worked = state == "unreachable" or any(samples)
             gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
         for share in gpu.gpu_instances:
@@ -291,7 +325,7 @@ class PageSource:
     def _state_of_instance(self, gpu: OpenedGpu, gpu_instance: int) -> str | None:
         """Return the state of one instance without counters while others of the GPU have some."""
         rows = self._page.get(gpu.device.uuid)
-        if not self._reach.up or rows is None:
+        if not self._up or rows is None:
             return None
         if gpu_instance not in rows.activities:
             return "unsupported"
@@ -300,9 +334,9 @@ class PageSource:
 
     def _state_of(self, gpu: OpenedGpu) -> str | None:
         """Return the state of a GPU without counters; None if it has some, or expects none."""
-        if self._reach.problem is not None:
+        if self._problem is not None:
             return "unreachable"
-        if not self._reach.up:
+        if not self._up:
             return None
         rows = self._page.get(gpu.device.uuid)
         shares = gpu.gpu_instances

@@ -3,18 +3,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from exporter.sources.counters.wire import Port, encoded
 from exporter.sources.cupti import driver
 from exporter.sources.cupti.program import AGAIN, ENDED, SamplingProgram
+from tests.fake_cupti import FakeCupti, uuid_of
 from tests.sources.cupti.conftest import Fakes
-from tests.sources.cupti.ports import ScriptedPort, wanted
 
 P = ".avg.pct_of_peak_sustained_elapsed"
+
+
+def wanted(*indexes: int, gpu_instances: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Return the exporter's request to sample these GPUs."""
+    instances = list(gpu_instances)
+    return {"gpus": [{"uuid": uuid_of(each), "gpu_instances": instances} for each in indexes]}
+
+
+class ScriptedPort(Port):
+    """Delivers messages at their times until `ends_at`; `wait` advances the clock."""
+
+    def __init__(self, fake: FakeCupti) -> None:
+        self.fake = fake
+        self.now = 1000.0
+        self.script: list[tuple[float, dict[str, Any] | tuple[str, ...] | Callable[[], None]]] = []
+        """When, after the start, and what: a message, lines that the fake plays from then on, or
+        something to do."""
+        self.ends_at = 0.0
+        self.ended = False
+        self.said: list[tuple[float, dict[str, Any]]] = []
+        """When, after the start, and what."""
+        self.beats: list[float] = []
+
+    def clock(self) -> float:
+        """Return the monotonic time."""
+        return self.now
+
+    def emit(self, message: Mapping[str, Any]) -> None:
+        """Record a message that has a line."""
+        encoded(message)
+        self.said.append((round(self.now - 1000.0, 6), dict(message)))
+
+    def beat(self) -> None:
+        """Note that the program is alive."""
+        self.beats.append(self.now - 1000.0)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages that are due."""
+        due = [what for when, what in self.script if when <= self.now - 1000.0]
+        self.script = [(when, what) for when, what in self.script if when > self.now - 1000.0]
+        for what in due:
+            if isinstance(what, tuple):
+                self.fake.play(*what)
+            elif callable(what):
+                what()
+        return [what for what in due if isinstance(what, dict)]
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass until then, or until a message comes."""
+        until = self.now + seconds
+        comes = [1000.0 + when for when, _ in self.script]
+        passed = max(min([until, *comes]), self.now) - self.now
+        self.now += passed
+        self.fake.advance(passed)
+        self.ended = self.now >= 1000.0 + self.ends_at
+
+    def states(self, index: int | None = 0) -> list[str]:
+        """Return the states that were said of a GPU, or of all."""
+        uuid = None if index is None else uuid_of(index)
+        return [what["state"] for _, what in self.said if "state" in what and what["gpu"] == uuid]
+
+    def activities(self, index: int = 0) -> list[tuple[float, dict[str, Any]]]:
+        """Return the activities of a GPU."""
+        uuid = uuid_of(index)
+        return [
+            (when, what) for when, what in self.said if what.get("gpu") == uuid and "ratios" in what
+        ]
 
 
 @pytest.fixture
@@ -95,12 +163,53 @@ def test_a_gpu_that_is_not_wanted_any_more_is_given_back(play: Play) -> None:
     assert len(port.activities(1)) == 4
 
 
-def test_a_second_that_is_not_covered_is_not_measured(play: Play) -> None:
-    """It is absent, not 0."""
-    _, port = play("missing 2 9", seconds=8.0)
+@pytest.mark.parametrize(
+    ("lines", "seconds", "states"),
+    [
+        (["missing 2 9"], 8.0, ["unreachable"]),  # a second that is not covered
+        (["fail cuptiPmSamplingDecodeData 8"], 9.0, ["busy"]),  # it overflows every second
+        (["fail cuptiPmSamplingEnable 999"], 600.0, ["unreachable"] * 5),  # no reason is given
+        ([f"value sm__cycles_active{P} 900"], 2.0, ["implausible"]),  # more than a unit can do
+        (["value pcie__write_bytes.sum 1e17"], 2.0, ["implausible"]),
+        # After 5, 15, 30 and then 60 s each.
+        (["fail cuptiPmSamplingGetCounterAvailability 26"], 300.0, ["busy"] * 8),
+    ],
+)
+def test_what_is_wrong_is_said_and_not_measured(
+    play: Play, lines: list[str], seconds: float, states: list[str]
+) -> None:
+    """Readings are absent, not 0."""
+    code, port = play(*lines, seconds=seconds)
 
+    assert code == ENDED
     assert port.activities() == []
-    assert port.states() == ["unreachable"]
+    assert port.states() == states
+
+
+@pytest.mark.parametrize(
+    ("lines", "cuda", "state"),
+    [
+        ((), "libcuda-is-not-here.so.1", "missing"),
+        (("fail cuInit 999",), None, "unreachable"),
+        # No function is called after that error: 13.x would crash.
+        (("fail cuptiProfilerInitialize 15",), None, "old_driver"),
+    ],
+)
+def test_what_no_gpu_can_be_sampled_without_is_the_same_for_all(
+    play: Play, lines: tuple[str, ...], cuda: str | None, state: str
+) -> None:
+    code, port = play(*lines, cuda=cuda)
+
+    assert code == AGAIN
+    assert port.states(None) == [state]
+    assert port.fake.calls()[-1:] in ([], ["cuInit"], ["cuptiProfilerInitialize"])
+
+
+def test_a_gpu_with_mig_is_not_touched(play: Play) -> None:
+    _, port = play(gpus=wanted(0, gpu_instances=(1, 2)))
+
+    assert port.states() == ["mig"]
+    assert port.fake.calls() == []
 
 
 def test_samples_that_stop_coming_have_a_new_session_tried(play: Play) -> None:
@@ -121,25 +230,12 @@ def test_counters_are_taken_at_once_after_a_pause(play: Play) -> None:
     assert [when for when, _ in port.activities()] == [53.0, 54.0]
 
 
-def test_a_second_of_which_little_is_missing_is(play: Play) -> None:
-    _, port = play("missing 0 9", seconds=3.0)
-
-    assert [when for when, _ in port.activities()] == [1.0, 2.0]
-
-
 def test_an_overflow_costs_its_second_alone(play: Play) -> None:
     _, port = play("fail cuptiPmSamplingDecodeData 8 1", seconds=4.0)
 
     assert [when for when, _ in port.activities()] == [2.0, 3.0]
     assert port.states() == []
     assert port.fake.calls("cuptiPmSamplingEnable").count("cuptiPmSamplingEnable") == 2
-
-
-def test_what_overflows_every_second_is_said_once(play: Play) -> None:
-    _, port = play("fail cuptiPmSamplingDecodeData 8", seconds=9.0)
-
-    assert port.activities() == []
-    assert port.states() == ["busy"]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +266,6 @@ def test_what_a_gpu_lacks_is_asked_before_it_is_tried(play: Play, field: str) ->
     assert port.fake.calls("cuptiPmSamplingEnable", "cuptiDeviceGetChipName") == []
 
 
-def test_a_gpu_with_mig_is_not_touched(play: Play) -> None:
-    _, port = play(gpus=wanted(0, gpu_instances=(1, 2)))
-
-    assert port.states() == ["mig"]
-    assert port.fake.calls() == []
-
-
 def test_counters_that_somebody_else_has_are_waited_for(play: Play) -> None:
     """Meanwhile the session is closed, so that nothing of ours blocks the other program."""
     _, port = play("fail cuptiPmSamplingEnable 26 2", seconds=24.0)
@@ -192,22 +281,6 @@ def test_counters_that_somebody_takes_from_us_are_given_back(play: Play) -> None
     assert port.states() == ["busy"]
     assert "cuptiPmSamplingDisable" in port.fake.calls()
     assert [when for when, _ in port.activities()] == [1.0, 2.0]
-
-
-def test_counters_that_are_busy_are_waited_for_at_most_a_minute(play: Play) -> None:
-    _, port = play("fail cuptiPmSamplingGetCounterAvailability 26", seconds=300.0)
-
-    tries = [when for when, what in port.said if what.get("state") == "busy"]
-    assert tries[0] == 0.0
-    assert all(after - before <= 61.0 for before, after in pairwise(tries))
-    assert len(tries) < 12
-
-
-def test_a_fault_without_a_reason_is_tried_five_times(play: Play) -> None:
-    code, port = play("fail cuptiPmSamplingEnable 999", seconds=600.0)
-
-    assert code == ENDED
-    assert port.states() == ["unreachable"] * 5
 
 
 def test_a_gpu_that_worked_and_fails_for_good_has_a_new_process_tried(play: Play) -> None:
@@ -236,43 +309,11 @@ def test_counters_that_were_never_open_here_do_not_end_the_process(play: Play) -
     assert len(port.activities(1)) == 29
 
 
-def test_a_driver_that_is_too_old_is_the_same_for_all(play: Play) -> None:
-    """No function is called after that error: 13.x would crash."""
-    code, port = play("fail cuptiProfilerInitialize 15")
-
-    assert code == AGAIN
-    assert port.states(None) == ["old_driver"]
-    assert port.fake.calls()[-1] == "cuptiProfilerInitialize"
-
-
-@pytest.mark.parametrize(
-    ("lines", "cuda", "state"),
-    [
-        ((), "libcuda-is-not-here.so.1", "missing"),
-        (("fail cuInit 999",), None, "unreachable"),
-    ],
-)
-def test_without_a_cuda_driver_no_gpu_is_sampled(
-    play: Play, lines: tuple[str, ...], cuda: str | None, state: str
-) -> None:
-    code, port = play(*lines, cuda=cuda)
-
-    assert code == AGAIN
-    assert port.states(None) == [state]
-
-
 def test_a_gpu_that_cuda_does_not_list_costs_no_other(play: Play) -> None:
     _, port = play(gpus=wanted(0, 7))
 
     assert port.states(7) == ["unreachable"]
     assert len(port.activities(0)) == 4
-
-
-def test_more_than_a_unit_can_do_is_no_reading(play: Play) -> None:
-    _, port = play(f"value sm__cycles_active{P} 900")
-
-    assert port.activities() == []
-    assert set(port.states()) == {"implausible"}
 
 
 def test_a_pause_before_the_first_gpu_loads_nothing(play: Play) -> None:

@@ -22,62 +22,47 @@ def taken(samples: Samples, *rows: tuple[int, int, tuple[float, ...]]) -> Sample
     return samples.window()
 
 
-def test_a_mean_is_weighted_by_time() -> None:
-    window = taken(Samples(2), (0, 10, (10.0, 1.0)), (10, 40, (50.0, 2.0)))
-
-    assert window.covered_seconds == pytest.approx(0.04)
-    assert window.sample_seconds == pytest.approx(0.02)
-    assert window.means[0] == pytest.approx(40.0)
-    assert window.totals[1] == pytest.approx(3.0)
+NAN = math.nan
+ROWS = [(10 * k, 10 * k + 10) for k in range(20)]
 
 
-def test_nothing_sampled_is_no_mean_and_not_zero() -> None:
-    assert Samples(2).window() == SampledWindow(0.0, 0.0, (None, None), (None, None))
+@pytest.mark.parametrize(
+    ("rows", "seconds", "mean", "total"),
+    [
+        ([], 0.0, None, None),
+        ([(0, 10, (10.0,)), (10, 40, (50.0,))], 0.04, 40.0, 60.0),
+        ([(0, 10, (10.0,)), (5, 20, (40.0,)), (12, 18, (99.0,))], 0.02, 25.0, 50.0),
+        ([(-1000, 5, (90.0,)), (5, 15, (3.0,))], 0.01, 3.0, 3.0),
+        ([(0, 1001, (10.0,))], 0.0, None, None),
+        # As if the missing one were like the others.
+        ([(*row, (NAN if row[0] == 30 else 7.0,)) for row in ROWS], 0.2, 7.0, 140.0),
+        ([(*row, (NAN if row[0] < 30 else 7.0,)) for row in ROWS], 0.2, None, None),
+    ],
+    ids=["none", "weighted", "once", "since 0", "too long", "one missing", "many missing"],
+)
+def test_a_mean_is_weighted_by_time(
+    rows: list[tuple[int, int, tuple[float, ...]]],
+    seconds: float,
+    mean: float | None,
+    total: float | None,
+) -> None:
+    """Time is counted once; without enough values there is no mean, and not 0."""
+    window = taken(Samples(1), *rows)
 
-
-def test_a_sample_that_began_at_zero_is_not_counted() -> None:
-    samples = Samples(1)
-
-    assert not samples.admits(0, 5 * MILLISECOND)
-    assert samples.admits(5 * MILLISECOND, 15 * MILLISECOND)
-    samples.values.append(3.0)
-    assert samples.window().covered_seconds == pytest.approx(0.01)
-
-
-def test_time_is_counted_once() -> None:
-    window = taken(Samples(1), (0, 10, (10.0,)), (5, 20, (40.0,)), (12, 18, (99.0,)))
-
-    assert window.covered_seconds == pytest.approx(0.02)
-    assert window.means[0] == pytest.approx(25.0)
-
-
-def test_a_sample_longer_than_a_second_is_not_of_that_second() -> None:
-    assert taken(Samples(1), (0, 1001, (10.0,))).means == (None,)
-
-
-def test_a_value_that_is_none_leaves_its_time_out() -> None:
-    rows = [(10 * k, 10 * k + 10, (math.nan if k == 3 else 7.0, 1.0)) for k in range(20)]
-
-    window = taken(Samples(2), *rows)
-
-    assert list(window.means) == [pytest.approx(7.0), pytest.approx(1.0)]
-    assert window.totals[0] == pytest.approx(140.0)  # as if the one were like the others
-
-
-def test_a_metric_without_values_for_most_of_the_time_is_absent() -> None:
-    rows = [(10 * k, 10 * k + 10, (math.nan if k < 3 else 7.0, 1.0)) for k in range(10)]
-
-    assert list(taken(Samples(2), *rows).means) == [None, pytest.approx(1.0)]
+    assert window.covered_seconds == pytest.approx(seconds)
+    assert window.means[0] == (None if mean is None else pytest.approx(mean))
+    assert window.totals[0] == (None if total is None else pytest.approx(total))
 
 
 def test_the_next_interval_goes_on_where_the_last_one_ended() -> None:
-    samples = Samples(1)
-    taken(samples, (0, 10, (10.0,)))
+    """Each metric has its own mean."""
+    samples = Samples(2)
+    assert taken(samples, (0, 10, (10.0, 1.0))).sample_seconds == pytest.approx(0.01)
     samples.clear()
 
-    window = taken(samples, (0, 10, (90.0,)), (10, 20, (20.0,)))
+    window = taken(samples, (0, 10, (90.0, 9.0)), (10, 20, (20.0, 2.0)))
 
-    assert list(window.means) == [pytest.approx(20.0)]
+    assert window.means == pytest.approx((20.0, 2.0))
 
 
 @given(

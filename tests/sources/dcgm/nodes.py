@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from exporter.clock import SystemClock
 from exporter.model.readers import NO_COUNTER_STATES, CounterState
 from exporter.model.reading import (
-    Activity,
     Board,
     Device,
     Reading,
@@ -22,17 +19,13 @@ from exporter.model.snapshot import Share
 from exporter.publisher import Publisher, Rules
 from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.fleet.counters import Counters
-from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import DCGM, CounterOptions, CounterRow, OpenedGpu
-from exporter.sources.nvml.library import Library
 from exporter.sources.reading_state import Journal
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import UUID
 from tests.sources.dcgm.turns import Turns
 
-FLEET_INTERVAL_SECONDS = 0.25
 SPECS = load_specs()
 DEVICE = Device(
     index=0,
@@ -41,35 +34,6 @@ DEVICE = Device(
     compute_capability=(8, 0),
     power_default_limit_watts=400.0,
 )
-
-
-class FleetNode:
-    """A real fleet with counters of DCGM; it reads a round each time that a test looks."""
-
-    def __init__(self, library: str, counters: Any) -> None:
-        clock = SystemClock()
-        options = SessionOptions()
-        self.fleet = Fleet(Library(library), options, clock, 600.0, node_counters={DCGM: counters})
-        self.fleet.start()
-
-    def reading(self, index: int) -> Reading | None:
-        """The reading of a GPU, if there is one."""
-        self.fleet.round(FLEET_INTERVAL_SECONDS)
-        readings = (report.reading for report in self.fleet.reports())
-        return next(
-            (each for each in readings if each is not None and each.device.index == index), None
-        )
-
-    def activity(self, index: int, source: str = DCGM) -> Activity | None:
-        """What this source measured of a GPU."""
-        reading = self.reading(index)
-        found = None if reading is None else reading.shares[0].activity
-        return found if found is not None and found.source == source else None
-
-    def state(self, index: int) -> str | None:
-        """The reading state of DCGM's counters."""
-        reading = self.reading(index)
-        return None if reading is None else reading.states.get(DCGM)
 
 
 class OneGpu:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from exporter.model.dcgm import FIELDS
 from exporter.model.reading import LONGEST_AGE_SECONDS, Activity
 from exporter.sources.counters.child import program
+from exporter.sources.dcgm.bindings import MetricGroup
+from exporter.sources.dcgm.hostengine import IMPORTANCE, one_pass
 from exporter.sources.dcgm.refusals import REFUSALS, TOO_OFTEN
 from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
 from tests.sources.dcgm.engine import ALL, BINDINGS, FULL, Engine
@@ -294,15 +300,6 @@ def test_what_is_wrong_with_one_gpu(measuring: Measuring, engine: Engine, code: 
     assert engine.calls.count("dcgmGroupDestroy") == 1
 
 
-@pytest.mark.parametrize(
-    ("code", "state"),
-    [(-29, "no_permission"), (-33, "missing"), (-36, "unsupported"), (-37, "busy"), (-38, "busy")],
-)
-def test_the_errors_of_profiling(code: int, state: str) -> None:
-    assert REFUSALS[code].state == state
-    assert REFUSALS[code].advice
-
-
 def test_an_error_that_nobody_knows_is_quoted(
     measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -372,3 +369,41 @@ def test_bindings_that_are_unfit(
 
     assert states(bench, gpu) == {"dcgm": "missing"}
     assert reason in warnings(caplog)[0]
+
+
+# Which fields are watched where a GPU cannot count all of them at once.
+
+NAMES = {field.number: field.activity for field in FIELDS}
+GROUPS = st.lists(
+    st.builds(
+        MetricGroup,
+        st.integers(0, 3),
+        st.lists(st.integers(999, 1018), max_size=6).map(tuple),
+    ),
+    max_size=7,
+)
+
+
+def rank(fields: frozenset[int]) -> list[bool]:
+    """Which of the fields in the order of importance are there: the first difference decides."""
+    return [name in {NAMES[number] for number in fields} for name in IMPORTANCE]
+
+
+def test_every_field_has_its_importance() -> None:
+    assert {field.activity for field in FIELDS} <= set(IMPORTANCE)
+    assert len(set(IMPORTANCE)) == len(IMPORTANCE)
+
+
+@given(GROUPS)
+def test_no_other_choice_has_a_more_important_field(groups: list[MetricGroup]) -> None:
+    """One group of each major id is chosen, with known fields only."""
+    chosen = frozenset(one_pass(groups))
+
+    by_major: dict[int, list[frozenset[int]]] = {}
+    for group in groups:
+        by_major.setdefault(group.major, []).append(frozenset(group.fields) & NAMES.keys())
+    possible = [
+        frozenset(itertools.chain(*choice)) for choice in itertools.product(*by_major.values())
+    ]
+    assert chosen in possible
+    assert rank(chosen) == max(map(rank, possible))

@@ -54,11 +54,11 @@ class Duty:
         if self._is_whole:
             return True
         if now >= self._cycle_ends:
-            missed = (now - self._cycle_ends) // self._cycle_seconds
-            cycle_begins = self._cycle_ends + missed * self._cycle_seconds
-            self._cycle_ends = cycle_begins + self._cycle_seconds
+            is_late = now >= self._cycle_ends + self._cycle_seconds
+            begins = now if is_late else self._cycle_ends
+            self._cycle_ends = begins + self._cycle_seconds
             latest = self._cycle_seconds - self._burst_seconds
-            self._burst_begins = cycle_begins + latest * self._draw()
+            self._burst_begins = begins + latest * self._draw()
         return self._burst_begins <= now < self._burst_begins + self._burst_seconds
 
 

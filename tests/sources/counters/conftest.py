@@ -12,8 +12,8 @@ from exporter.sources.counters import supervisor
 from tests.sources.counters.bench import Bench
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
+@pytest.fixture(name="bench")
+def _bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     """Return what makes a bench around one of the programs."""
     # A killed child is waited for until it is gone, however busy the machine is.
     monkeypatch.setattr(supervisor, "KILL_SECONDS", 60.0)

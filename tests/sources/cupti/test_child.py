@@ -202,36 +202,6 @@ def test_a_call_that_does_not_return_is_ended_from_outside(node: Make) -> None:
     assert here.activity(gpu).sm == pytest.approx(0.1)
 
 
-def test_a_profiler_gets_the_counters(node: Make) -> None:
-    here = node()
-    gpu = here.open()
-    here.run()
-    here.activity(gpu)
-
-    here.counters.pause()
-    here.step_until(here.state_is(gpu, "paused"), "paused")
-    assert here.fake.calls("cuptiPmSamplingEnable", "cuptiPmSamplingDisable") == [
-        "cuptiPmSamplingEnable",
-        "cuptiPmSamplingDisable",
-    ]
-
-    here.counters.resume()
-    assert here.activity(gpu).sm == pytest.approx(0.1)
-    assert here.failures == 0
-
-
-def test_the_counters_are_given_back_when_the_exporter_ends(node: Make) -> None:
-    here = node()
-    gpu = here.open()
-    here.run()
-    here.activity(gpu)
-
-    here.close()
-
-    assert here.fake.calls()[-1] == "cuptiProfilerDeInitialize"
-    assert "cuptiPmSamplingDisable" in here.fake.calls()
-
-
 @pytest.mark.parametrize("package", RELEASES)
 def test_what_the_real_library_chooses_is_sampled(
     node: Make, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

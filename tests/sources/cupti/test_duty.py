@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, groupby
+from itertools import groupby
 
 import pytest
 from hypothesis import given
@@ -41,12 +41,3 @@ def test_a_burst_is_never_too_short_to_measure_anything(ratio: float) -> None:
 
 def test_all_of_the_time_is_one_burst() -> None:
     assert list(bursts(1.0, 600.0, 0.5)) == [(True, 600.0)]
-
-
-def test_a_clock_that_jumps_over_cycles_goes_on_in_the_present_one() -> None:
-    drawn = (0.1 * number for number in count())
-    duty = Duty(0.5, 0.0, lambda: next(drawn) % 1.0)
-
-    assert duty.is_on(1.0)
-    assert not duty.is_on(10 * CYCLE_SECONDS + 1.0)
-    assert duty.is_on(10 * CYCLE_SECONDS + 4.0)

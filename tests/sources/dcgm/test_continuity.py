@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from itertools import groupby
 from typing import Any
 
 from hypothesis import example, given
@@ -160,20 +159,3 @@ def test_totals_neither_fall_nor_jump(times: list[Times]) -> None:
     for key, value in found[-1].items():
         if key[0].endswith("_seconds"):
             assert value <= elapsed, key
-
-
-def test_the_sources_take_turns() -> None:
-    """The property above does meet three sources, one after another."""
-    node = Node()
-    sources: list[str | None] = []
-    for number in range(60):
-        node.renewals += 1
-        node.preferred.there = 20 <= number < 40
-        node.preferred.answers = number < 30
-        node.failing = number >= 50
-        saturation = node.share().saturation
-        sources.append(None if saturation is None else saturation.source)
-
-    turns = [source for source, _ in groupby(sources)]
-    # Between GPM's silence and DCGM's first page, which nobody wanted before, it is estimated.
-    assert turns == ["estimate", "dcgm", "gpm", "estimate", "dcgm", "estimate"]

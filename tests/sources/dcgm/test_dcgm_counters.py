@@ -476,16 +476,6 @@ def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unsupported)"]
 
 
-def test_the_thread_ends() -> None:
-    """`stop` ends it, and returns if it was never started."""
-    bench = Bench()
-    bench.source.start()
-    bench.source.stop()
-    Bench().source.stop()
-
-    assert not bench.source._thread.is_alive()
-
-
 def test_a_hostengine_is_asked_instead_of_a_page() -> None:
     """With --dcgm.host the source is a child process, which is not started yet."""
     clock = ManualClock()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from exporter.sources.dcgm.bindings import MetricGroup
 from exporter.sources.dcgm.hostengine import IMPORTANCE, one_pass
 from exporter.sources.dcgm.refusals import REFUSALS, TOO_OFTEN
 from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
+from tests.sources.counters.conftest import _bench  # noqa: F401 - a fixture
 from tests.sources.dcgm.engine import ALL, BINDINGS, FULL, Engine
 from tests.sources.dcgm.engine import gpu as gpu_of
 
@@ -33,22 +34,21 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 @pytest.fixture
-def measuring(engine: Engine) -> Iterator[Callable[..., tuple[Bench, Gpu]]]:
+def measuring(
+    engine: Engine,
+    bench: Callable[..., Bench],
+) -> Callable[..., tuple[Bench, Gpu]]:
     """Return what starts the child and opens the GPU."""
-    benches: list[Bench] = []
 
     def start(
         host: str = "localhost:5555", bindings: Path = BINDINGS, **opened: Any
     ) -> tuple[Bench, Gpu]:
-        bench = Bench("", {"host": host, "bindings": str(bindings)}, program=program("dcgm"))
-        benches.append(bench)
-        gpu = bench.open(**opened)
+        made = bench("", {"host": host, "bindings": str(bindings)}, program=program("dcgm"))
+        gpu = made.open(**opened)
         gpu.read()
-        return bench, gpu
+        return made, gpu
 
-    yield start
-    for each in benches:
-        each.close()
+    return start
 
 
 Measuring = Callable[..., tuple[Bench, Gpu]]

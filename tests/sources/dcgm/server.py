@@ -3,96 +3,59 @@
 
 from __future__ import annotations
 
+import http.client
+import socketserver
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 
 
-@dataclass
-class Answer:
-    """What the server answers to every request."""
-
-    body: bytes | Callable[[BaseHTTPRequestHandler], None] = b""
-    """A function writes the answer itself, from the status line on."""
-    status: int = 200
-    headers: dict[str, str] = field(
-        default_factory=lambda: {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    )
+def answered(body: bytes, headers: Mapping[str, str] = TEXT, status: str = "200 OK") -> bytes:
+    """An answer in HTTP."""
+    lines = {**headers, "Content-Length": str(len(body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body
 
 
-def plain(text: str) -> Answer:
-    """A page."""
-    return Answer(text.encode())
-
-
-def raw(data: bytes) -> Answer:
-    """These bytes, in place of an answer in HTTP."""
-
-    def write(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(data)
-
-    return Answer(write)
-
-
-class Server:
+class Server(socketserver.ThreadingTCPServer):
     """Answers with whatever `answer` is at the time."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.answer: Answer | Callable[[], Answer] = Answer()
-        """The same to every request, or another one to each."""
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/metrics"
+        self.answer: bytes | Callable[[], Iterable[bytes]] = b""
+        """The same to every request, or the pieces of each."""
         self.seen: list[dict[str, str]] = []
         """The headers of each request, and its path."""
-        server = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
 
-            def do_GET(self) -> None:
-                server.seen.append({**dict(self.headers.items()), "path": self.path})
-                answer = server.answer if isinstance(server.answer, Answer) else server.answer()
-                if not isinstance(answer.body, bytes):
-                    answer.body(self)
-                    self.close_connection = True
-                    return
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
-                self.end_headers()
-                self.wfile.write(answer.body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._http.daemon_threads = True
-        self._http.block_on_close = False
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-
-    @property
-    def port(self) -> int:
-        return self._http.server_address[1]
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/metrics"
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._http.shutdown()
-        self._thread.join()
-        self._http.server_close()
+class _Handler(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Server)
+        _, path, *version = self.rfile.readline().split() or (b"", b"")
+        if version != [b"HTTP/1.1"]:
+            return
+        self.server.seen.append(
+            {**dict(http.client.parse_headers(self.rfile)), "path": path.decode()}
+        )
+        answer = self.server.answer
+        with suppress(OSError):
+            for piece in [answer] if isinstance(answer, bytes) else answer():
+                self.wfile.write(piece)
 
 
 @contextmanager
-def serving(port: int = 0) -> Iterator[Server]:
-    server = Server(port)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+def serving() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

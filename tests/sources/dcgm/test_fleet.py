@@ -28,7 +28,7 @@ from tests.sources.counters.bench import is_alive
 from tests.sources.dcgm.engine import BINDINGS, FULL, Engine, gpu
 from tests.sources.dcgm.pages import FULL as FULL_PAGE
 from tests.sources.dcgm.pages import READINGS, Rows, page
-from tests.sources.dcgm.server import Answer, plain, serving
+from tests.sources.dcgm.server import answered, serving
 from tests.waiting import wait_until
 
 INTERVAL_SECONDS = 0.25
@@ -90,9 +90,10 @@ def test_a_page_that_goes_away_and_comes_back(node: Make) -> None:
         a100 = {"product": "a100-sxm4-80gb", "utilization": 95}
         here = node(prepare(options, SystemClock()), a100, {"product": "rtx-4090"})
 
-        def renewed() -> Answer:
+        def renewed() -> list[bytes]:
             readings = READINGS | {"energy": time.monotonic() // 1.0}
-            return plain(page(Rows(FULL_PAGE, readings, here.uuids[0]), current=True))
+            rows = Rows(FULL_PAGE, readings, here.uuids[0])
+            return [answered(page(rows, current=True).encode())]
 
         def integrated() -> Activity | None:
             found = here.activity(0)
@@ -104,7 +105,7 @@ def test_a_page_that_goes_away_and_comes_back(node: Make) -> None:
         assert here.activity(1) is None
         assert (here.state(0), here.state(1)) == (None, "unsupported")
         assert here.fleet.counter_states[DCGM].up
-        server.answer = Answer(b"<html>", headers={"Content-Type": "text/html"})
+        server.answer = answered(b"<html>", {"Content-Type": "text/html"})
         wait_until(lambda: here.state(0) == here.state(1) == "unreachable")
         wait_until(lambda: here.activity(0) is None)
         assert not here.fleet.counter_states[DCGM].up

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from exporter.sources.dcgm.scrape import (
     Target,
     fetch,
 )
-from tests.sources.dcgm.server import Answer, Server, plain, raw, serving
+from tests.sources.dcgm.server import TEXT, Server, answered, serving
 
 PAGE = "DCGM_FI_PROF_SM_ACTIVE 0.5\n"
 NO_TEXT = "its answer is not plain text"
@@ -48,7 +47,7 @@ def refusal(target: str | Target, total_seconds: float = 5.0) -> str:
 
 def test_a_page_is_text(server: Server) -> None:
     """The request asks for plain text, and closes the connection."""
-    server.answer = plain(PAGE)
+    server.answer = answered(PAGE.encode())
 
     assert fetch(Target(server.url)) == PAGE
     assert server.seen[0]["path"] == "/metrics"
@@ -59,7 +58,7 @@ def test_a_page_is_text(server: Server) -> None:
 
 def test_user_and_password_go_along(server: Server) -> None:
     """They are sent as basic authentication, and are not in the repr that a log may have."""
-    server.answer = plain(PAGE)
+    server.answer = answered(PAGE.encode())
     target = Target(server.url, "prometheus", "pässword")
 
     assert fetch(target) == PAGE
@@ -70,34 +69,31 @@ def test_user_and_password_go_along(server: Server) -> None:
 
 def test_a_page_of_ten_megabytes_is_refused(server: Server) -> None:
     """One that is just within the limit is not."""
-    server.answer = plain("#" * 10_000_000)
+    server.answer = answered(b"#" * 10_000_000)
     assert refusal(server.url) == "its page has more than 4 MB"
-    server.answer = plain("#" * (MOST_BYTES - 1000))
+    server.answer = answered(b"#" * (MOST_BYTES - 1000))
     assert len(fetch(Target(server.url), 30.0)) == MOST_BYTES - 1000
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(b"<html>", headers={"Content-Type": "text/html"}), NO_TEXT),
-        (Answer(b"{}", headers={"Content-Type": "application/json"}), NO_TEXT),
+        (answered(b"<html>", {"Content-Type": "text/html"}), NO_TEXT),
+        (answered(b"{}", {"Content-Type": "application/json"}), NO_TEXT),
         (
-            Answer(b"", headers={"Content-Type": "text/plain", "Content-Encoding": "gzip"}),
+            answered(b"", {**TEXT, "Content-Encoding": "gzip"}),
             "its answer is compressed in a way that was not asked for",
         ),
-        (Answer(b"", status=404), "it answers 404"),
-        (Answer(b"", 302, {"Location": "http://127.0.0.1:1/"}), "it answers 302"),
-        (Answer(b"", status=503), "it answers 503"),
-        (raw(b""), BROKEN),
-        (raw(b"\x00\xff\r\n" * 50), BROKEN),
-        (raw(b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000), BROKEN),
-        (
-            raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\r\nDCGM"),
-            BROKEN,
-        ),
+        (answered(b"", status="404 No"), "it answers 404"),
+        (answered(b"", {"Location": "http://127.0.0.1:1/"}, "302 Found"), "it answers 302"),
+        (answered(b"", status="503 No"), "it answers 503"),
+        (b"", BROKEN),
+        (b"\x00\xff\r\n" * 50, BROKEN),
+        (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 100_000, BROKEN),
+        (b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\r\nDCGM", BROKEN),
     ],
 )
-def test_anything_else_is_refused_in_one_line(server: Server, answer: Answer, reason: str) -> None:
+def test_anything_else_is_refused_in_one_line(server: Server, answer: bytes, reason: str) -> None:
     """The reason has no text of the answer."""
     server.answer = answer
 
@@ -106,7 +102,7 @@ def test_anything_else_is_refused_in_one_line(server: Server, answer: Answer, re
 
 def test_a_page_without_a_type_is_taken(server: Server) -> None:
     """It is text unless it says otherwise."""
-    server.answer = Answer(PAGE.encode(), headers={})
+    server.answer = answered(PAGE.encode(), {})
 
     assert fetch(Target(server.url)) == PAGE
 
@@ -116,13 +112,12 @@ def test_the_limit_is_for_all_of_an_answer(server: Server, first: bytes) -> None
     """A server that sends one byte at a time is cut off, too."""
     ended = threading.Event()
 
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(first)
+    def drip() -> Iterator[bytes]:
+        yield first
         while not ended.wait(SHORT_SECONDS / 10):
-            handler.wfile.write(b"#")
-            handler.wfile.flush()
+            yield b"#"
 
-    server.answer = Answer(drip)
+    server.answer = drip
     began = time.monotonic()
     reason = refusal(server.url, SHORT_SECONDS)
     ended.set()
@@ -207,7 +202,7 @@ def test_a_user_without_a_name_is_not_this_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server
 ) -> None:
     """The overflow uid stands for every user outside the namespace: it is not trusted."""
-    server.answer = plain(PAGE)
+    server.answer = answered(PAGE.encode())
     seen = []
 
     def accepted(connection: socket.socket, procfs: Path) -> int:

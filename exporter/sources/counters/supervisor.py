@@ -101,9 +101,7 @@ class Supervisor:
         self._not_before = float("-inf")
         self._run: _Run | None = None
         self._leaving: list[tuple[Child, float]] = []
-        """Children that were told to end, and when they are killed."""
-        self._stuck: list[Child] = []
-        """Children that were killed and are not dead yet."""
+        """Children that were told to end and are not dead yet, and when they are killed."""
         self.generation = 0
         """How many children there were."""
         self._stopping = False
@@ -139,7 +137,8 @@ class Supervisor:
     @property
     def stuck(self) -> tuple[int, ...]:
         """The numbers of processes that were killed and are not dead yet."""
-        return tuple(child.pid for child in self._stuck)
+        now = self._clock.monotonic()
+        return tuple(child.pid for child, due in self._leaving if now >= due)
 
     def start(self) -> None:
         """Begin to watch for orders."""
@@ -172,7 +171,7 @@ class Supervisor:
             child = self._run.child
             self._leave()
             child.wait(END_SECONDS)
-        for child in (*(child for child, _ in self._leaving), *self._stuck):
+        for child, _ in self._leaving:
             child.kill()
             child.wait(KILL_SECONDS)
 
@@ -196,18 +195,15 @@ class Supervisor:
 
     def _reap(self, now: float) -> None:
         """Kill children that do not end in time, and forget those that have ended."""
-        leaving, self._leaving = self._leaving, []
-        for child, due in leaving:
+        for child, due in self._leaving:
             if now >= due:
                 child.kill()
-                self._stuck.append(child)
-            elif not child.is_gone():
-                self._leaving.append((child, due))
-        self._stuck = [child for child in self._stuck if not child.is_gone()]
+        self._leaving = [each for each in self._leaving if not each[0].is_gone()]
 
     def _start(self, now: float) -> None:
-        if len(self._stuck) >= MOST_STUCK:
-            pids = " and ".join(map(str, self.stuck))
+        stuck = self.stuck
+        if len(stuck) >= MOST_STUCK:
+            pids = " and ".join(map(str, stuck))
             self._fail(f"the child processes {pids} hang in the driver and cannot be killed")
             return
         try:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import Distribution, PackageNotFoundError
+from importlib.metadata import Distribution
+from itertools import islice
 from pathlib import Path
 
 from exporter.errors import SourceError
@@ -62,22 +64,13 @@ def installed(path: Sequence[str] | None = None) -> tuple[Release, ...]:
     """Return the releases that are installed, known or not; `path` stands in for sys.path."""
     found = []
     for name, place in DISTRIBUTIONS.items():
-        distribution = _distribution(name, path)
-        if distribution is None:
-            continue
-        library = Path(str(distribution.locate_file(place)))
-        if library.is_file():
-            found.append(Release(name, distribution.version, library))
+        for distribution in islice(
+            Distribution.discover(name=name, path=list(path or sys.path)), 1
+        ):
+            library = Path(str(distribution.locate_file(place)))
+            if library.is_file():
+                found.append(Release(name, distribution.version, library))
     return tuple(found)
-
-
-def _distribution(name: str, path: Sequence[str] | None) -> Distribution | None:
-    if path is not None:
-        return next(iter(Distribution.discover(name=name, path=list(path))), None)
-    try:
-        return Distribution.from_name(name)
-    except PackageNotFoundError:
-        return None
 
 
 def fitting(

@@ -63,14 +63,6 @@ class Value:
     unix_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """A group of fields that the hostengine samples until `unwatch`."""
-
-    group: Any
-    fields: Any
-
-
 class Hostengine:
     """A connection; every call but `close` raises `DcgmError`, and `BindingsMissing` where the
     bindings lack it."""
@@ -123,34 +115,21 @@ class Hostengine:
 
     def watch(
         self, name: str, entities: Iterable[Entity], fields: Sequence[int], every_seconds: float
-    ) -> Watch:
-        """Have the hostengine sample these fields, under a name that is not in use there."""
+    ) -> contextlib.ExitStack:
+        """Have the hostengine sample these fields, under a name that is not in use there, until
+        what is returned is closed: without a watch it releases the hardware counters."""
         agent, handle = self._agent, self._handle
-        group = self._call(agent.dcgmGroupCreate, handle, EMPTY_GROUP, name)
-        try:
+        with contextlib.ExitStack() as undo:
+            group = self._call(agent.dcgmGroupCreate, handle, EMPTY_GROUP, name)
+            undo.callback(self._forget, agent.dcgmGroupDestroy, group)
             for entity in entities:
                 self._call(agent.dcgmGroupAddEntity, handle, group, entity.kind, entity.number)
             of = self._call(agent.dcgmFieldGroupCreate, handle, list(fields), name)
-        except DcgmError:
-            self._forget(agent.dcgmGroupDestroy, group)
-            raise
-        watch = Watch(group, of)
-        every = round(every_seconds * 1e6)
-        try:
+            undo.callback(self._forget, agent.dcgmFieldGroupDestroy, of)
+            every = round(every_seconds * 1e6)
             self._call(agent.dcgmWatchFields, handle, group, of, every, KEPT_SECONDS, 0)
-        except DcgmError:
-            self._destroy(watch)
-            raise
-        return watch
-
-    def unwatch(self, watch: Watch) -> None:
-        """End a watch. Without a watch the hostengine releases the hardware counters."""
-        self._forget(self._agent.dcgmUnwatchFields, watch.group, watch.fields)
-        self._destroy(watch)
-
-    def _destroy(self, watch: Watch) -> None:
-        self._forget(self._agent.dcgmFieldGroupDestroy, watch.fields)
-        self._forget(self._agent.dcgmGroupDestroy, watch.group)
+            undo.callback(self._forget, agent.dcgmUnwatchFields, group, of)
+            return undo.pop_all()
 
     def _forget(self, function: Callable[..., Any], *arguments: Any) -> None:
         with contextlib.suppress(DcgmError):  # there is nothing left to destroy

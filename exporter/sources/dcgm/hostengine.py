@@ -11,6 +11,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,6 @@ from exporter.sources.dcgm.bindings import (
     Hostengine,
     MetricGroup,
     Value,
-    Watch,
 )
 from exporter.sources.dcgm.refusals import (
     BLANK,
@@ -110,7 +110,7 @@ class _Gpu:
     """Empty for the whole GPU."""
     retry_at: float = 0.0
     """When to watch it, if it is not watched."""
-    watch: Watch | None = None
+    watch: ExitStack | None = None
     since: float = 0.0
     """When the watch began."""
     entities: dict[Entity, int | None] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class _Reader:
 
     def _unwatch(self, gpu: _Gpu) -> None:
         if gpu.watch is not None:
-            self._engine.unwatch(gpu.watch)
+            gpu.watch.close()
             gpu.watch = None
 
     def _read(self, gpu: _Gpu, now: float) -> None:

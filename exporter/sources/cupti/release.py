@@ -63,10 +63,9 @@ class Release:
 def installed(path: Sequence[str] | None = None) -> tuple[Release, ...]:
     """Return the releases that are installed, known or not; `path` stands in for sys.path."""
     found = []
+    folders = list(sys.path if path is None else path)
     for name, place in DISTRIBUTIONS.items():
-        for distribution in islice(
-            Distribution.discover(name=name, path=list(path or sys.path)), 1
-        ):
+        for distribution in islice(Distribution.discover(name=name, path=folders), 1):
             library = Path(str(distribution.locate_file(place)))
             if library.is_file():
                 found.append(Release(name, distribution.version, library))

@@ -64,16 +64,6 @@ def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
     assert made.counters.facts == {"library": "1.2"}
 
 
-def test_each_gpu_instance_has_its_own(bench: MakeBench) -> None:
-    made = bench("count")
-    gpu = made.open(shares=(1, 5))
-    made.run()
-
-    made.step_until(lambda: gpu.source.measures(1) and gpu.source.measures(5))
-
-    assert not gpu.source.measures(None)
-
-
 def test_a_child_is_started_only_for_a_gpu_that_nothing_better_measures(bench: MakeBench) -> None:
     """A preferred source may take a moment to start."""
     made = bench("count", patience_seconds=PATIENCE_SECONDS)

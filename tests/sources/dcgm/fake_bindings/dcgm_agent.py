@@ -23,7 +23,7 @@ groups: dict[int, list[tuple[int, int]]] = {}
 
 
 def noted(name: str) -> Callable[..., None]:
-    """A function that does nothing."""
+    """A function that only notes its call, or is refused."""
     return lambda *_arguments: dcgm_structs.refuse(name)
 
 

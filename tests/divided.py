@@ -16,8 +16,9 @@ from exporter.model.readers import NO_COUNTER_STATES, WorkloadSource
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.publisher import Publisher, Rules
+from exporter.sources.fleet.problems import Problems
 from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.fleet.slots import Reader, Slot
+from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import Worker
 from exporter.sources.nvml.library import Library
 from exporter.specs import load_specs
@@ -26,7 +27,6 @@ from tests.fake_nvml import FakeNvml, Monkeypatch
 START = 1_000_000.0
 STALE_SECONDS = 3.0
 SPECS = load_specs()
-NO_NODE_COUNTERS: dict[str, Any] = {}
 LINE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$")
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -71,6 +71,26 @@ HEALTHY: dict[str, Any] = {
 }
 
 
+class OpenSlots(Slots):
+    """Lets every worker read its GPU, and keeps why workers want the library initialised again."""
+
+    def __init__(self) -> None:
+        super().__init__(Problems())
+        self.lost_library: list[str] = []
+
+    def may_read(self, worker: Reader, uuid: str) -> bool:
+        return True
+
+    def moved(self, slot: Slot, index: int) -> None:
+        raise AssertionError(slot.name)
+
+    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
+        self.lost_library.append(reason)
+
+    def driver_answers(self, slot: Slot) -> None:
+        """All is well."""
+
+
 class DividedNode:
     """GPUs of the fake driver, each read by a real worker without its thread, and published.
 
@@ -81,7 +101,6 @@ class DividedNode:
     problem: str | None = None
     failed_initialisations = 0
     counter_states = NO_COUNTER_STATES
-    node_counters = NO_NODE_COUNTERS
 
     def __init__(
         self,
@@ -96,12 +115,13 @@ class DividedNode:
         self.fake.activate(monkeypatch)
         library = Library(str(self.fake.library))
         library.start()
-        self.lost_library: list[str] = []
+        shared = OpenSlots()
+        self.lost_library = shared.lost_library
         self.xid_records: dict[str, dict[int, XidRecord]] = {}
         self.slots = [Slot(number, number) for number in range(len(devices))]
         options = SessionOptions(counters=("gpm",), procfs=procfs)
         self.workers = [
-            Worker(slot, library, 1, options, self, self, lambda worker: None, STALE_SECONDS)
+            Worker(slot, shared, library, 1, options, self, {}, lambda worker: None, STALE_SECONDS)
             for slot in self.slots
         ]
         for slot, worker in zip(self.slots, self.workers, strict=True):
@@ -119,20 +139,6 @@ class DividedNode:
 
     def monotonic(self) -> float:
         return self._now - START
-
-    # A supervisor of the workers.
-
-    def may_read(self, worker: Reader, uuid: str) -> bool:
-        return True
-
-    def moved(self, slot: Slot, index: int) -> None:
-        raise AssertionError(slot.name)
-
-    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        self.lost_library.append(reason)
-
-    def driver_answers(self, slot: Slot) -> None:
-        """All is well."""
 
     # Readers of the publisher.
 

@@ -99,7 +99,7 @@ def run(argv: list[str], clock: SteppedClock, pace: float) -> int:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self._wake = PacedEvent(pace)
+            self._slots.wake = PacedEvent(pace)
 
     stepped = functools.partial(SteppedPublisher, stepped=clock, ticks_per_second=pace)
     with (

@@ -48,10 +48,6 @@ class Counters:
         """Open those of `rows` that are enabled; the rows are in order of preference.
 
         A source that is off by default has no reading state while it is off.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the driver library must be initialised again.
         """
         self._gpu = gpu
         self._dead = DeadCounters(gpu.journal)
@@ -77,10 +73,6 @@ class Counters:
 
         `worked_seconds` is how long the whole GPU worked since the last read by utilization and
         power: counters that read 0 nevertheless gave nothing.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the driver library must be initialised again.
         """
         self._dead.work(worked_seconds)
         began = clock.monotonic()

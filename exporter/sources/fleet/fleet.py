@@ -66,12 +66,9 @@ class Rounds:
         """Take finished workers out of `pending` until it is empty or the time is over."""
         deadline = self._clock.monotonic() + wait_seconds
         while True:
-            remaining = deadline - self._clock.monotonic()
+            remaining = max(deadline - self._clock.monotonic(), 0.0) if pending else 0.0
             try:
-                if remaining > 0 and pending:
-                    pending.discard(self._finished.get(timeout=remaining))
-                else:
-                    pending.discard(self._finished.get_nowait())
+                pending.discard(self._finished.get(remaining > 0, remaining))
             except Empty:
                 return
 
@@ -104,24 +101,15 @@ class Fleet:
         self._clock = clock
         self.stale_seconds = stale_seconds
         """A call that lasts this long counts as hung."""
-        self._slots = Slots()
+        self._problems = Problems(None if enabled else f"the source {NVML} is switched off")
+        self._slots = Slots(self._problems)
         self._rounds = Rounds(clock)
-        self._wake = threading.Event()
         self._stopping = False
-        self._generation = 0
-        """Which initialisation of the library is in use; 0 while the library is not initialised."""
         self._initialising_since: float | None = None
-        self._initialisations_failed = 0
-        self._answered = False
-        """Whether the driver answered a call on a GPU in this generation, even with an error."""
-        self._disowned: set[Slot] = set()
-        """GPUs whose last answer was that the library must be initialised again."""
+        self.failed_initialisations = 0
         self._count = 0
         """How many GPUs the driver listed when they were last counted."""
-        self._renumbered = False
-        """Whether the indexes of GPUs may have changed since they were opened."""
         self._enabled = enabled
-        self._problems = Problems(None if enabled else f"the source {NVML} is switched off")
         self._admission = Admission(options.selection)
         self._counts = DeviceCounts(options.sysfs, options.procfs, clock)
         self._xids = XidWatch(library, clock, kernel_log)
@@ -141,7 +129,7 @@ class Fleet:
         NVML is not shut down: the process is ending, and a shutdown under a call would crash it.
         """
         self._stopping = True
-        self._wake.set()
+        self._slots.wake.set()
         with self._slots.lock:
             workers = [slot.current for slot in self._slots if slot.current is not None]
         self._end(workers)
@@ -168,97 +156,37 @@ class Fleet:
         return None
 
     @property
-    def failed_initialisations(self) -> int:
-        """How often the driver library could not be initialised."""
-        return self._initialisations_failed
-
-    @property
     def counter_states(self) -> Mapping[str, CounterState]:
         """How the counter sources are doing that read all GPUs at once, those in use."""
         states = ((name, counters.state) for name, counters in self.node_counters.items())
         return {name: state for name, state in states if state is not None}
-
-    # Called by workers.
-
-    def may_read(self, worker: Reader, uuid: str) -> bool:
-        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
-
-        Each GPU is read by one worker, whichever index the driver gives it.
-        """
-        with self._slots.lock:
-            slot = next((slot for slot in self._slots if slot.current is worker), None)
-            if slot is None or worker.generation != self._generation:
-                return False
-            known = slot.uuid
-            if self._slots.claim(slot, uuid):
-                return True
-            self._renumbered = True
-            if known is not None or all(each.current is None for each in self._slots.of(uuid)):
-                self._wake.set()  # an index is free, or a GPU has one again
-            return False
-
-    def moved(self, slot: Slot, index: int) -> None:
-        """Note that the slot's GPU has another index, and look up which GPU has its old one."""
-        with self._slots.lock:
-            self._slots.move(slot, index)
-        self._renumbered = True
-        self._wake.set()
-
-    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        """Initialise the library again if all GPUs that answer report that this is necessary.
-
-        If only some report it, the fault is theirs and not the library's.
-        """
-        with self._slots.lock:
-            if generation != self._generation:
-                return
-            self._disowned.add(slot)
-            answering = {
-                each
-                for each in self._slots
-                if each.current is not None and not each.current.hung
-                # No call is made for these.
-                if not each.left_out and not each.suspended
-            }
-            if not answering <= self._disowned:
-                return
-            self._generation = 0
-        self._problems.note_driver(reason)
-        self._wake.set()
-
-    def driver_answers(self, slot: Slot) -> None:
-        """Note that the driver answered a call on the slot's GPU, even with an error."""
-        self._disowned.discard(slot)
-        if not self._answered:
-            self._answered = True
-            self._problems.note_driver(None)
 
     # The supervisor's thread.
 
     def _supervise(self) -> None:
         back_off = BackOff()
         while not self._stopping:
-            self._wake.clear()
+            self._slots.wake.clear()
             try:
-                if self._generation == 0:
+                if self._slots.generation == 0:
                     self._initialise()
                 self._enumerate()
             except LibraryUnavailable as error:
-                self._generation = 0
-                self._initialisations_failed += 1
+                self._slots.generation = 0
+                self.failed_initialisations += 1
                 self._problems.note_driver(str(error))
             except Exception as error:  # without this thread no GPU would be found again
                 self._problems.note_supervisor(error)
             else:
                 self._problems.note_supervisor(None)
-                self._wake.wait(ENUMERATION_INTERVAL_SECONDS)
-                if self._answered:
+                self._slots.wake.wait(ENUMERATION_INTERVAL_SECONDS)
+                if self._slots.answered:
                     back_off.reset()
                     continue
-                if self._generation != 0 or self._stopping:
+                if self._slots.generation != 0 or self._stopping:
                     continue
-                self._wake.clear()  # the library was lost before a single GPU had answered
-            self._wake.wait(back_off.next_wait_seconds())
+                self._slots.wake.clear()  # the library was lost before a single GPU had answered
+            self._slots.wake.wait(back_off.next_wait_seconds())
 
     def _initialise(self) -> None:
         self._counts.count(None)
@@ -268,9 +196,7 @@ class Fleet:
             generation = self._library.start()
         finally:
             self._initialising_since = None
-        self._disowned.clear()
-        self._answered = False
-        self._generation = generation
+        self._slots.begin(generation)
 
     def _enumerate(self) -> None:
         """Count the GPUs and start a worker for each that has none.
@@ -278,7 +204,7 @@ class Fleet:
         Raises:
             LibraryUnavailable: the library must be initialised again.
         """
-        generation = self._generation
+        generation = self._slots.generation
         try:
             count = self._library.device_count()
         except pynvml.NVMLError as error:
@@ -290,17 +216,17 @@ class Fleet:
         self._counts.count(count)
         admitted = self._admission.admitted(count)
         if not count:
-            self._answered = True
+            self._slots.answered = True
             self._problems.note_driver("the driver lists no GPU")
-        elif self._answered or not admitted:
+        elif self._slots.answered or not admitted:
             self._problems.note_driver(None)
         else:
             self._problems.suspend()  # the workers find out whether it answers
         with self._slots.lock:
             if self._stopping:
                 return
-            renumbered = self._renumbered or count != self._count
-            self._renumbered, self._count = False, count
+            renumbered = self._slots.renumbered or count != self._count
+            self._slots.renumbered, self._count = False, count
             self._slots.unlist(count)
             for slot in [slot for index in admitted for slot in self._slots.at(index)]:
                 worker = slot.current
@@ -323,11 +249,12 @@ class Fleet:
         try:
             worker = Worker(
                 slot,
+                self._slots,
                 self._library,
                 generation,
                 self.options,
                 self._clock,
-                self,
+                self.node_counters,
                 self._rounds.done,
                 self.stale_seconds,
             )
@@ -388,7 +315,7 @@ class Fleet:
                         continue
                     slot.reading = None
                     problem = HUNG
-                    if not slot.stuck and worker.generation == self._generation:
+                    if not slot.stuck and worker.generation == self._slots.generation:
                         failed = self._start_worker(slot, worker.generation)
                         if failed is None:
                             slot.stuck.append(worker)

@@ -15,7 +15,8 @@ class Problems:
 
     def __init__(self, driver: str | None = None) -> None:
         """Start with a problem of the driver, which is not logged."""
-        self._driver = driver
+        self.driver = driver
+        """What is wrong with the driver."""
         self._logged: str | None = None
         """The driver's problem that the log had last; None once the driver answered again."""
         self._fault: str | None = None
@@ -23,16 +24,11 @@ class Problems:
     @property
     def first(self) -> str | None:
         """Why no GPU can be read, in one line."""
-        return self._driver or self._fault
-
-    @property
-    def driver(self) -> str | None:
-        """What is wrong with the driver."""
-        return self._driver
+        return self.driver or self._fault
 
     def note_driver(self, problem: str | None) -> None:
         """Note what is wrong with the driver, or that it answers (None)."""
-        self._driver = problem
+        self.driver = problem
         if problem == self._logged:
             return
         if problem is None:
@@ -43,7 +39,7 @@ class Problems:
 
     def suspend(self) -> None:
         """Forget the driver's problem, without a word in the log, until its state is known."""
-        self._driver = None
+        self.driver = None
 
     def note_supervisor(self, error: Exception | None) -> None:
         """Note an unexpected error of the supervisor, or that it works (None)."""

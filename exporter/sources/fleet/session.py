@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.clock import Clock
 from exporter.errors import DeviceSilent
-from exporter.model.reading import Activity, Device, Health, Reading, ShareReading, Vitals
+from exporter.model.reading import Activity, Device, Health, Reading, ShareReading
 from exporter.sources.fleet.counters import Counters, CountersRead
 from exporter.sources.fleet.dead_counters import worked_seconds
 from exporter.sources.interface import NodeCounters, OpenedGpu
@@ -119,12 +119,6 @@ class Session:
         return self._nvml.device
 
     @property
-    def wants_burst(self) -> bool:
-        """True while the utilization has to be polled many times a second."""
-        reader = self._nvml.utilization
-        return reader is not None and reader.wants_burst
-
-    @property
     def between_seconds(self) -> float | None:
         """How long to wait for the next round before `read_burst`; None: for ever."""
         reader = self._nvml.utilization
@@ -137,12 +131,7 @@ class Session:
             self._nvml.utilization.read_between(self._journal.now, self._clock.time())
 
     def index(self) -> int | None:
-        """Return the index that the GPU has now; None if the driver does not report it.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the index that the GPU has now; None if the driver does not report it."""
         self._journal.now = self._clock.monotonic()
         return self._index()
 
@@ -183,9 +172,18 @@ class Session:
             device=self._nvml.device,
             timestamp_seconds=unix,
             monotonic_seconds=monotonic,
-            vitals=_with_engines(nvml.vitals, engines),
+            vitals=replace(nvml.vitals, **{f"{each}_ratio": engines[each] for each in engines}),
             board=nvml.board,
-            shares=tuple(self._share(share, nvml, counted) for share in self._nvml.gpu_instances),
+            shares=tuple(
+                ShareReading(
+                    gpu_instance=share,
+                    memory=nvml.memory.get(share),
+                    processes=None if nvml.processes is None else nvml.processes.get(share),
+                    activity=counted.activities.get(share),
+                    counters=counted.sources.get(share),
+                )
+                for share in self._nvml.gpu_instances
+            ),
             health=self._health,
             states=dict(self._journal.states),
             cadence_age_seconds={
@@ -219,33 +217,13 @@ class Session:
         return replace(nvml, processes=processes)
 
     def _look(self) -> None:
-        """Check whether the MIG layout has changed; less often if the driver answers slowly.
-
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the library must be initialised again.
-            DeviceChanged: it has.
-        """
+        """Raise DeviceChanged if the MIG layout has changed; look less often if that is slow."""
         began = self._clock.monotonic()
         if began < self._next_look:
             return
         self._nvml.look()
         ended = self._clock.monotonic()
         self._next_look = ended + (ended - began) / LOOK_RATIO
-
-    def _share(
-        self,
-        gpu_instance: int | None,
-        nvml: NvmlReading,
-        counted: CountersRead,
-    ) -> ShareReading:
-        return ShareReading(
-            gpu_instance=gpu_instance,
-            memory=nvml.memory.get(gpu_instance),
-            processes=nvml.processes.get(gpu_instance) if nvml.processes is not None else None,
-            activity=counted.activities.get(gpu_instance),
-            counters=counted.sources.get(gpu_instance),
-        )
 
     def close(self) -> None:
         """Give back what the driver holds for this GPU's counter sources."""
@@ -264,17 +242,9 @@ def _load(nvml: NvmlReading, counted: CountersRead, share: int | None) -> float 
     return 0.0 if load is not None and load < IDLE_LOAD_RATIO else load
 
 
-def _engine_ratios(activity: Activity | None) -> dict[str, float]:
+def _engine_ratios(activity: Activity | None) -> dict[str, Any]:
     """Return the busy ratio of each media engine that the whole GPU's counters gave."""
     if activity is None:
         return {}
     found = {engine: getattr(activity, engine) for engine in MEDIA_ENGINES}
     return {engine: min(ratio, 1.0) for engine, ratio in found.items() if ratio is not None}
-
-
-def _with_engines(vitals: Vitals, ratios: Mapping[str, float]) -> Vitals:
-    """Return `vitals` with these ratios instead of NVML's."""
-    if not ratios:
-        return vitals
-    changes: dict[str, Any] = {f"{engine}_ratio": ratio for engine, ratio in ratios.items()}
-    return replace(vitals, **changes)

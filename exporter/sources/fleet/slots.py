@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPUs have been seen, and at which index each is now: one slot per UUID."""
+"""Which GPUs have been seen, at which index each is now, and which thread reads it."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 
+from exporter.clock import Clock
 from exporter.model.reading import SUSPENDED, Device, Reading, SlotReport
+from exporter.sources.fleet.problems import Problems
 from exporter.sources.reading_state import Past
 
 NOT_LISTED = "the driver does not list it any more"
@@ -18,32 +20,58 @@ MISSED_COUNTS = 3
 log = logging.getLogger(__name__)
 
 
-class Reader(Protocol):
-    """The thread that reads the GPU of a slot: a `Worker`, as the slots see it."""
+class Reader(threading.Thread):
+    """The thread of a worker, as those see it that ask for rounds: one at a time."""
 
-    generation: int
-    verify: bool
-    """Whether to look up the GPU's index in the next round."""
-    asked: bool
-
-    @property
-    def hung(self) -> bool:
-        """True while a driver call has lasted for too long."""
+    def __init__(
+        self,
+        index: int,
+        generation: int,
+        clock: Clock,
+        done: Callable[[Reader], None],
+        stale_seconds: float,
+    ) -> None:
+        super().__init__(name=f"gpu-{index}", daemon=True)
+        self.generation = generation
+        self._clock = clock
+        self._done = done
+        """Called after each round that was asked for."""
+        self._stale_seconds = stale_seconds
+        self._commands: SimpleQueue[None] = SimpleQueue()
+        self._next_attempt = float("-inf")
+        self.verify = False
+        """Whether to look up the GPU's index in the next round."""
+        self.stopping = False
+        self.busy_since: float | None = None
+        """Monotonic time at which the present driver call began; None between rounds."""
+        self.asked = False
+        """True from the request for a round until its end."""
 
     def ask(self) -> None:
         """Start a round, unless one is under way."""
+        if not self.asked:
+            self.asked = True
+            self._commands.put(None)
 
     def retry(self) -> None:
         """Open the GPU in the next round, even if its back-off is not over."""
+        self._next_attempt = float("-inf")
 
     def stop(self) -> None:
         """End the thread after its present driver call."""
+        self.stopping = True
+        self._commands.put(None)
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread has ended."""
+    @property
+    def hung(self) -> bool:
+        """True while a driver call has lasted for `stale_seconds` or longer."""
+        since = self.busy_since
+        return since is not None and self._clock.monotonic() - since >= self._stale_seconds
 
-    def is_alive(self) -> bool:
-        """Return whether the thread is running."""
+    def _progress(self) -> None:
+        """Note that a driver call returned: a GPU that is only slow does not hang."""
+        if self.busy_since is not None:
+            self.busy_since = self._clock.monotonic()
 
 
 class Slot:
@@ -115,16 +143,93 @@ class Slot:
 
 
 class Slots:
-    """The slots of all GPUs. Hold `lock` during every call; take it before the lock of a slot."""
+    """The slots of all GPUs, and what the workers say of the driver.
 
-    def __init__(self) -> None:
+    Hold `lock` while looping over slots to change them; take it before the lock of a slot.
+    """
+
+    def __init__(self, problems: Problems) -> None:
         self.lock = threading.RLock()
+        self.wake = threading.Event()
+        """Set when the supervisor has something to do."""
+        self.generation = 0
+        """Which initialisation of the library is in use; 0 while the library is not initialised."""
+        self.answered = False
+        """Whether the driver answered a call on a GPU in this generation, even with an error."""
+        self.renumbered = False
+        """Whether the indexes of GPUs may have changed since they were opened."""
+        self._disowned: set[Slot] = set()
+        """GPUs whose last answer was that the library must be initialised again."""
+        self._problems = problems
         self._slots: list[Slot] = []
 
     def __iter__(self) -> Iterator[Slot]:
         return iter(tuple(self._slots))
 
-    def of(self, uuid: str) -> list[Slot]:
+    def begin(self, generation: int) -> None:
+        """Note that the library was initialised."""
+        self._disowned.clear()
+        self.answered = False
+        self.generation = generation
+
+    # Called by workers.
+
+    def may_read(self, worker: Reader, uuid: str) -> bool:
+        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
+
+        Each GPU is read by one worker, whichever index the driver gives it; another one is ended.
+        """
+        with self.lock:
+            slot = next((slot for slot in self._slots if slot.current is worker), None)
+            if slot is None or worker.generation != self.generation:
+                return False
+            known = slot.uuid
+            if self._claim(slot, uuid):
+                return True
+            self.renumbered = True
+            if known is not None or all(each.current is None for each in self._of(uuid)):
+                self.wake.set()  # an index is free, or a GPU has one again
+            return False
+
+    def moved(self, slot: Slot, index: int) -> None:
+        """Note that the slot's GPU has another index, and have its old one looked up."""
+        with self.lock:
+            self._move(slot, index)
+        self.renumbered = True
+        self.wake.set()
+
+    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
+        """Have the library initialised again if all GPUs that answer report that it is necessary.
+
+        If only some report it, the fault is theirs and not the library's.
+        """
+        with self.lock:
+            if generation != self.generation:
+                return
+            self._disowned.add(slot)
+            answering = {
+                each
+                for each in self._slots
+                if each.current is not None and not each.current.hung
+                # No call is made for these.
+                if not each.left_out and not each.suspended
+            }
+            if not answering <= self._disowned:
+                return
+            self.generation = 0
+        self._problems.note_driver(reason)
+        self.wake.set()
+
+    def driver_answers(self, slot: Slot) -> None:
+        """Note that the driver answered a call on the slot's GPU, even with an error."""
+        self._disowned.discard(slot)
+        if not self.answered:
+            self.answered = True
+            self._problems.note_driver(None)
+
+    # Called by the supervisor.
+
+    def _of(self, uuid: str) -> list[Slot]:
         """Return the slot of this GPU, in a list; an empty list if it was never opened."""
         return [slot for slot in self._slots if slot.uuid == uuid]
 
@@ -155,12 +260,12 @@ class Slots:
                 if slot.missed == MISSED_COUNTS:
                     slot.set_problem(NOT_LISTED)
 
-    def claim(self, slot: Slot, uuid: str) -> bool:
+    def _claim(self, slot: Slot, uuid: str) -> bool:
         """Return whether `slot` may read GPU `uuid`, which the driver has at the slot's index.
 
         If not, the slot's worker is ended: the GPU has another slot, or the slot another GPU.
         """
-        owner = next(iter(self.of(uuid)), None)
+        owner = next(iter(self._of(uuid)), None)
         if owner is slot or (owner is None and slot.uuid is None):
             slot.uuid = uuid
             return True
@@ -181,12 +286,12 @@ class Slots:
             owner.past.failures[source] = owner.past.failures.get(source, 0) + count
         worker = owner.current
         if worker is None or not owner.listed:
-            self.move(owner, slot.index)
+            self._move(owner, slot.index)
         else:  # it looks up the index itself
             worker.verify = True
             worker.retry()
 
-    def move(self, slot: Slot, index: int) -> None:
+    def _move(self, slot: Slot, index: int) -> None:
         """Note that the GPU of `slot` is at `index` now."""
         if slot.listed and slot.index == index:
             return

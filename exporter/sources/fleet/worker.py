@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from queue import Empty
+from typing import Any
 
 import pynvml
 
@@ -15,7 +14,7 @@ from exporter.clock import Clock
 from exporter.errors import DeviceGone, DeviceSilent, LibraryUnavailable, SourceError
 from exporter.model.reading import SUSPENDED, Device, Reading
 from exporter.sources.fleet.session import Session, SessionOptions
-from exporter.sources.fleet.slots import Reader, Slot
+from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.identity import minimal_device, text
@@ -58,94 +57,34 @@ class BackOff:
         self._failures = 0
 
 
-class Supervisor(Protocol):
-    """Decides which GPU a worker may read, and takes its reports on the driver."""
-
-    @property
-    def node_counters(self) -> Mapping[str, NodeCounters]:
-        """The counter sources that read all GPUs at once, by name."""
-
-    def may_read(self, worker: Worker, uuid: str) -> bool:
-        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
-
-        If not, the worker is ended.
-        """
-
-    def moved(self, slot: Slot, index: int) -> None:
-        """Take the report that the slot's GPU has another index now."""
-
-    def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        """Take the report that calls on the slot's GPU need the library initialised again."""
-
-    def driver_answers(self, slot: Slot) -> None:
-        """Take the report that the driver answered a call on the slot's GPU, even with an error."""
-
-
-class Worker(threading.Thread):
+class Worker(Reader):
     """Reads the GPU of one slot, one round at a time."""
 
     def __init__(
         self,
         slot: Slot,
+        slots: Slots,
         library: Library,
         generation: int,
         options: SessionOptions,
         clock: Clock,
-        supervisor: Supervisor,
+        node_counters: Mapping[str, NodeCounters],
         done: Callable[[Reader], None],
         stale_seconds: float,
     ) -> None:
-        super().__init__(name=f"gpu-{slot.index}", daemon=True)
+        super().__init__(slot.index, generation, clock, done, stale_seconds)
         self.slot = slot
+        self._slots = slots
         self._library = library
-        self.generation = generation
         self._options = options
-        self._clock = clock
-        self._supervisor = supervisor
-        self._done = done
-        self._stale_seconds = stale_seconds
-        self._commands: SimpleQueue[bool] = SimpleQueue()
+        self._node_counters = node_counters
         self._session: Session | None = None
         self._back_off = BackOff()
-        self._next_attempt = float("-inf")
         self._address: str | None = None
         """The PCI address of the GPU; None until it is opened."""
         self._left_out = False
         self._answered_at = float("-inf")
         """Monotonic time of the last reading, or of the opening if there is no reading yet."""
-        self.verify = False
-        """Whether to look up the GPU's index in the next round."""
-        self.stopping = False
-        self.busy_since: float | None = None
-        """Monotonic time at which the present driver call began; None between rounds."""
-        self.asked = False
-        """True from the request for a round until its end."""
-
-    def ask(self) -> None:
-        """Start a round, unless one is under way."""
-        if not self.asked:
-            self.asked = True
-            self._commands.put(True)
-
-    def retry(self) -> None:
-        """Open the GPU in the next round, even if its back-off is not over."""
-        self._next_attempt = float("-inf")
-
-    def stop(self) -> None:
-        """End the thread after its present driver call."""
-        self.stopping = True
-        self._commands.put(False)
-
-    @property
-    def hung(self) -> bool:
-        """True while a driver call has lasted for `stale_seconds` or longer."""
-        since = self.busy_since
-        return since is not None and self._clock.monotonic() - since >= self._stale_seconds
-
-    def _progress(self) -> None:
-        """Note that a driver call returned: a GPU that is only slow does not hang."""
-        if self.busy_since is not None:
-            self.busy_since = self._clock.monotonic()
 
     def run(self) -> None:
         """Read the GPU when asked, until stopped or replaced."""
@@ -196,22 +135,40 @@ class Worker(threading.Thread):
             return
         self._left_out = False
         try:
-            self._read()
+            reading = self._reading()
         except Displaced:
-            pass  # the supervisor has ended this worker, or replaced it before
+            pass  # this worker was ended, or replaced before
         except Asleep:
-            self._supervisor.driver_answers(self.slot)
-            with self.slot.lock:
-                if self.slot.current is self and not self.stopping:
-                    self.slot.reading = None
-                    self.slot.set_problem(SUSPENDED, logging.INFO)
+            self._slots.driver_answers(self.slot)
+            self._hand_over(None, SUSPENDED, logging.INFO)
         except LeftOut:
             self._left_out = True
-            self._supervisor.driver_answers(self.slot)
-            with self.slot.lock:
-                if self.slot.current is self and not self.stopping:
-                    self.slot.reading = None
-                    self.slot.left_out = True
+            self._slots.driver_answers(self.slot)
+            self._hand_over(None, self.slot.problem, left_out=True)
+        else:
+            if reading is not None:
+                self._answered_at = reading.monotonic_seconds
+                self._back_off.reset()
+                self._slots.driver_answers(self.slot)
+                self._hand_over(reading, None)
+
+    def _hand_over(
+        self,
+        reading: Reading | None,
+        problem: str | None,
+        level: int = logging.WARNING,
+        *,
+        left_out: bool = False,
+    ) -> None:
+        """Put a reading, or why there is none, into the slot, if this worker still has it."""
+        slot = self.slot
+        with slot.lock:
+            if slot.current is self and not self.stopping:
+                slot.reading = reading
+                slot.left_out |= left_out
+                if reading is not None:
+                    slot.device = reading.device
+                slot.set_problem(problem, level)
 
     def _sleeps(self) -> bool:
         """Return whether the GPU was opened before, is asleep now, and is not to be woken."""
@@ -222,23 +179,10 @@ class Worker(threading.Thread):
             and is_suspended(self._options.sysfs, address)
         )
 
-    def _read(self) -> None:
-        if self._sleeps():
-            raise Asleep
-        reading = self._reading()
-        if reading is None:
-            return
-        self._answered_at = reading.monotonic_seconds
-        self._back_off.reset()
-        self._supervisor.driver_answers(self.slot)
-        with self.slot.lock:
-            if self.slot.current is self and not self.stopping:
-                self.slot.reading = reading
-                self.slot.device = reading.device
-                self.slot.set_problem(None)
-
     def _reading(self) -> Reading | None:
         """Return a new reading; None if none is due, or if the last one stays valid."""
+        if self._sleeps():
+            raise Asleep
         if self._session is None and self._clock.monotonic() < self._next_attempt:
             return None
         try:
@@ -279,7 +223,7 @@ class Worker(threading.Thread):
         index = session.index()
         if index is None or index == self.slot.index:
             return session
-        self._supervisor.moved(self.slot, index)
+        self._slots.moved(self.slot, index)
         return self._reopened()
 
     def _reopened(self) -> Session:
@@ -291,7 +235,7 @@ class Worker(threading.Thread):
         index = self.slot.index
         handle = self._handle(index)
         uuid = text("nvmlDeviceGetUUID", handle)
-        if not self._supervisor.may_read(self, uuid):
+        if not self._slots.may_read(self, uuid):
             raise Displaced
         if not self._options.selection.admits(index, uuid):
             if not self.slot.left_out:
@@ -306,7 +250,7 @@ class Worker(threading.Thread):
                 self._clock,
                 self.slot.past,
                 self._progress,
-                node=self._supervisor.node_counters,
+                node=self._node_counters,
             )
         except (DeviceGone, pynvml.NVMLError):
             if self.slot.device is None:
@@ -360,14 +304,11 @@ class Worker(threading.Thread):
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()
-        with self.slot.lock:
-            if self.slot.current is self and not self.stopping:
-                self.slot.reading = None
-                self.slot.set_problem(problem)
+        self._hand_over(None, problem)
         if isinstance(error, LibraryUnavailable):
-            self._supervisor.driver_lost(self.generation, self.slot, problem)
+            self._slots.driver_lost(self.generation, self.slot, problem)
         else:
-            self._supervisor.driver_answers(self.slot)
+            self._slots.driver_answers(self.slot)
 
     def _close(self) -> None:
         session, self._session = self._session, None

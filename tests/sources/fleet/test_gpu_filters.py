@@ -248,7 +248,8 @@ def test_a_gpu_that_falls_asleep_is_left_asleep(
         {"devices": [{"uuid": "GPU-a0", "pci_bus_id": ADDRESSES[0], **busy}]}, skip_suspended=True
     )
     wait_until(lambda: settled(fleet) == {"GPU-a0": True})
-    wait_until(lambda: settled(fleet) and next(iter(fleet._slots)).current._session.wants_burst)  # type: ignore[union-attr]
+    worker: Any = next(iter(fleet._slots)).current
+    wait_until(lambda: settled(fleet) and worker._session._nvml.utilization.wants_burst)
 
     power_state(tmp_path, "suspended")
     wait_until(lambda: settled(fleet) == {"GPU-a0": False})

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeVar, get_args
 
 from exporter.clock import Clock
-from exporter.model.readers import NO_COUNTER_STATES, CounterState
+from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Health, Reading, SlotReport, Vitals, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler, WorkloadReport
@@ -43,16 +43,10 @@ class FastClock:
 class ReplayedWorkloads:
     """A workload source of the recorded node, under the name that it had there."""
 
-    def __init__(
-        self,
-        name: Scheduler,
-        reports: Callable[[], Mapping[Scheduler, WorkloadReport]],
-        states: Callable[[], Mapping[Scheduler, SourceState]],
-    ) -> None:
+    def __init__(self, name: Scheduler, replay: Replay) -> None:
         self.name: str = name
         self._scheduler = name
-        self._reports = reports
-        self._states = states
+        self._replay = replay
 
     def start(self) -> None:
         """Begin; there is nothing to open."""
@@ -62,12 +56,12 @@ class ReplayedWorkloads:
 
     def report(self) -> WorkloadReport | None:
         """Return its report at this tick; the same object until it changes."""
-        return self._reports().get(self._scheduler)
+        return self._replay.workload_reports.get(self._scheduler)
 
     @property
     def state(self) -> SourceState | None:
-        """Its state; None while it was not in use."""
-        return self._states().get(self._scheduler)
+        """Its state; None while it was not in use. After the end its report grows old."""
+        return self._replay.state_of(self._scheduler)
 
 
 TOTALS: Mapping[type, tuple[str, ...]] = {
@@ -94,13 +88,20 @@ class Rebase:
     """
 
     def __init__(self) -> None:
-        self._offsets: dict[tuple[str, ...], float] = {}
+        self._offsets: dict[tuple[Any, ...], Any] = {}
         """Of the totals seen in this pass."""
-        self._last: dict[tuple[str, ...], float] = {}
+        self._last: dict[tuple[Any, ...], Any] = {}
 
     def start_over(self) -> None:
         """Go on from the last values: the next ones are the first of a pass."""
         self._offsets.clear()
+
+    def count(self, *path: Any, value: int, start: int = 0) -> int:
+        """Return a count moved that was `start` when the recording began."""
+        offset = self._offsets.setdefault(path, self._last.get(path, start) - start)
+        moved: int = value + offset
+        self._last[path] = moved
+        return moved
 
     def moved(self, uuid: str, part: Part) -> Part:
         """Return `part` of this GPU's reading with its totals moved."""
@@ -112,13 +113,10 @@ class Rebase:
         return replace(part, **values)
 
     def _moved(self, path: tuple[str, ...], value: Any) -> Any:
+        """Return a total of the driver, or a table of them: it goes on with its first value."""
         if isinstance(value, Mapping):
             return {name: self._moved((*path, name), item) for name, item in value.items()}
-        offset = self._offsets.get(path)
-        if offset is None:
-            offset = self._offsets[path] = self._last.get(path, value) - value
-        moved = self._last[path] = value + offset
-        return moved
+        return self.count(*path, value=value, start=value)
 
 
 class Replay:
@@ -129,6 +127,7 @@ class Replay:
     """
 
     name = NAME
+    counter_states = NO_COUNTER_STATES
 
     def __init__(
         self, recording: Recording, clock: Clock, *, speed: float = 1.0, loop: bool = False
@@ -155,19 +154,16 @@ class Replay:
         """By GPU and part of its reading: the last one as recorded and as shown."""
         self._reports: tuple[SlotReport, ...] = ()
         self._xids: dict[str, dict[int, XidRecord]] = {}
-        self._earlier_xids: dict[str, dict[int, XidRecord]] = {}
-        """As shown when this pass began; so are the two below."""
-        self._earlier_failures: dict[int, dict[str, int]] = {}
-        self._earlier_source_failures: dict[str, int] = {}
-        self._work_states: dict[Scheduler, SourceState] = {}
-        """As shown with this tick, which was shown at the time below."""
+        self._failures: dict[int, dict[str, int]] = {}
+        """Failed reads by GPU and source, as shown."""
+        self._states: dict[Scheduler, SourceState] = {}
+        """Of the workload sources, as shown with this tick at the times below."""
         self._shown_at = 0.0
-        self.workloads = tuple(
-            ReplayedWorkloads(name, self._workload_reports, self._states)
-            for name in get_args(Scheduler)
-        )
+        self._shown_unix = 0.0
+        self.workloads = tuple(ReplayedWorkloads(name, self) for name in get_args(Scheduler))
         """The workload sources of the recorded node."""
-        self._earlier_initialisations = 0
+        self.failed_initialisations = 0
+        """How often the recorded node's library could not be initialised."""
 
     def start(self) -> None:
         """Begin: the first round shows the first tick."""
@@ -179,16 +175,6 @@ class Replay:
     def problem(self) -> str | None:
         """Why the recording has ended, else the problem that the recorded node had."""
         return self._ended or self._tick.problem
-
-    @property
-    def failed_initialisations(self) -> int:
-        """How often the recorded node's library could not be initialised."""
-        return self._earlier_initialisations + self._tick.failed_initialisations
-
-    @property
-    def counter_states(self) -> Mapping[str, CounterState]:
-        """None: a recording has what the shares of its GPUs had."""
-        return NO_COUNTER_STATES
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids recorded so far, by UUID."""
@@ -219,7 +205,7 @@ class Replay:
         if late > self._interval:  # slow down instead of skipping ticks
             self._origin += late
         self._next = None
-        self._show(tick, now, self._origin)
+        self._show(tick, now - self._origin)
 
     def _fetch(self) -> Tick | None:
         """Return the next tick, if need be that of the next pass; None once it has ended."""
@@ -251,68 +237,57 @@ class Replay:
         self._ticks = self._recording.ticks()
         self._played = False
         self._rebase.start_over()
-        self._earlier_xids = self._xids
-        self._earlier_initialisations += self._tick.failed_initialisations
-        for report in self._reports:
-            self._earlier_failures[report.index] = dict(report.failures)
-        for name, state in self._work_states.items():
-            self._earlier_source_failures[name] = state.failures_total
         # What was shown in the last pass was moved by another offset.
         self._shown.clear()
 
-    def _show(self, tick: Tick, now: float, origin: float) -> None:
+    def _show(self, tick: Tick, seconds: float) -> None:
+        """Show a tick, so many seconds after this pass began."""
+        count = self._rebase.count
         self._tick = tick
-        unix = self._clock.time()
-        self._reports = tuple(self._report(report, now, origin, unix) for report in tick.gpus)
+        self._shown_at = self._clock.monotonic()
+        self._shown_unix = self._clock.time()
+        self._reports = tuple(self._report(report) for report in tick.gpus)
         started = self._recording.header.started_unix_seconds
-        xids = {uuid: dict(records) for uuid, records in self._earlier_xids.items()}
         for uuid, records in tick.xids.items():
-            shown = xids.setdefault(uuid, {})
+            shown = dict(self._xids.get(uuid, {}))
             for code, record in records.items():
-                age = now - origin - (record.last_timestamp_seconds - started)
-                earlier = shown[code].count if code in shown else 0
-                shown[code] = XidRecord(earlier + record.count, unix - max(age, 0.0) / self._speed)
-        self._xids = xids
-        self._shown_at = now
-        self._work_states = {
-            name: replace(
-                state,
-                failures_total=state.failures_total + self._earlier_source_failures.get(name, 0),
-            )
+                age = seconds - (record.last_timestamp_seconds - started)
+                number = count("xid", uuid, code, value=record.count)
+                shown[code] = XidRecord(number, self._shown_unix - max(age, 0.0) / self._speed)
+            self._xids = {**self._xids, uuid: shown}
+        self._states = {
+            name: replace(state, failures_total=count(name, value=state.failures_total))
             for name, state in tick.workload_sources.items()
         }
+        self.failed_initialisations = count(value=tick.failed_initialisations)
 
-    def _workload_reports(self) -> Mapping[Scheduler, WorkloadReport]:
+    @property
+    def workload_reports(self) -> Mapping[Scheduler, WorkloadReport]:
+        """The reports of the workload sources at this tick."""
         return self._tick.workloads or {}
 
-    def _states(self) -> Mapping[Scheduler, SourceState]:
-        """Return the states of the sources; after the end their reports grow old."""
+    def state_of(self, source: Scheduler) -> SourceState | None:
+        """Return the state of a workload source now."""
+        state = self._states.get(source)
+        if state is None:
+            return None
         since = max(self._clock.monotonic() - self._shown_at, 0.0)
-        return {
-            name: replace(
-                state,
-                up=state.up and self._ended is None,
-                age_seconds=None if state.age_seconds is None else state.age_seconds + since,
-            )
-            for name, state in self._work_states.items()
-        }
+        age = None if state.age_seconds is None else state.age_seconds + since
+        return replace(state, up=state.up and self._ended is None, age_seconds=age)
 
-    def _report(self, report: SlotReport, now: float, origin: float, unix: float) -> SlotReport:
-        device, reading = report.device, report.reading
+    def _report(self, report: SlotReport) -> SlotReport:
+        index, device, reading = report.index, report.device, report.reading
         if device is not None:
-            device = self._once(report.index, "device", device, _renamed_device)
+            device = self._once(index, "device", device, _renamed_device)
         if reading is not None:
             owner = device or reading.device
-            reading = self._once(
-                report.index,
-                "reading",
-                reading,
-                lambda found: self._moved(found, owner, now, origin, unix),
-            )
-        failures = dict(self._earlier_failures.get(report.index, {}))
-        for source, count in self._renamed(report.failures).items():
-            failures[source] = failures.get(source, 0) + count
-        return SlotReport(report.index, device, reading, report.problem, failures)
+            reading = self._once(index, "reading", reading, lambda found: self._moved(found, owner))
+        failures = {
+            source: self._rebase.count("failures", index, source, value=count)
+            for source, count in self._renamed(report.failures).items()
+        }
+        failures = self._failures[index] = self._failures.get(index, {}) | failures
+        return SlotReport(index, device, reading, report.problem, failures)
 
     def _once(
         self, index: int, part: str, recorded: Value, show: Callable[[Value], Value]
@@ -327,20 +302,19 @@ class Replay:
         shown: Value = before[1]
         return shown
 
-    def _moved(
-        self, reading: Reading, device: Device, now: float, origin: float, unix: float
-    ) -> Reading:
+    def _moved(self, reading: Reading, device: Device) -> Reading:
         """Return a recorded reading as if it was taken now."""
 
         def rebased(part: Part) -> Part:
             return self._rebase.moved(device.uuid, part) if self._loop else part
 
         health = reading.health
-        monotonic = origin + reading.monotonic_seconds
+        monotonic = (self._origin or 0.0) + reading.monotonic_seconds
+        age = max(self._shown_at - monotonic, 0.0)
         return replace(
             reading,
             device=device,
-            timestamp_seconds=unix - max(now - monotonic, 0.0) / self._speed,
+            timestamp_seconds=self._shown_unix - age / self._speed,
             monotonic_seconds=monotonic,
             vitals=rebased(reading.vitals),
             board=self._once(device.index, "board", reading.board, rebased),

@@ -21,7 +21,7 @@ from exporter.model.reading import Device
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.interface import CUPTI, CounterSource, OpenedGpu
 from exporter.sources.reading_state import Journal
-from tests.benchmarks.rig import machine, rss_mb, table
+from tests.benchmarks.rig import cpu_seconds, machine, rss_mb, table
 from tests.fake_cupti import FakeCupti, uuid_of
 
 SETTLE_SECONDS = 20.0
@@ -96,12 +96,6 @@ def exporter_seconds(
             gpu.journal.now = clock.monotonic()
             readings += len(source.read(gpu.journal.now))
     return time.process_time() - before, readings
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time so far of a process that has one thread."""
-    text = Path(f"/proc/{pid}/schedstat").read_text("ascii")
-    return int(text.split()[0]) / 1e9
 
 
 def percent(cpu: float, elapsed: float) -> str:

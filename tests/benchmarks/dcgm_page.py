@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.sources.dcgm.page import parse
-from tests.benchmarks.rig import machine, table
+from tests.benchmarks.rig import machine, print_missed, table
 from tests.sources.dcgm.pages import FULL, Rows, page
 
 PAGE_BYTES = 200_000
@@ -76,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             missed.append(f"{name}: {taken:.1f} ms, target {TARGET_MILLISECONDS:g}")
     print(f"{machine()}\nCPU time of the thread, median of {options.rounds}\n")
     print(table(HEAD, rows))
-    print("\n".join(missed))
-    return 1 if options.check and missed else 0
+    return print_missed(missed, check=options.check)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -16,13 +15,23 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tests.benchmarks.rig import busy_node, machine, rss_mb, series, table
+from tests.benchmarks.rig import (
+    CACHED,
+    busy_node,
+    cpu_seconds,
+    machine,
+    print_missed,
+    rss_mb,
+    series,
+    table,
+)
 from tests.benchmarks.scraper import Scraper
+from tests.e2e.processes import Process
 from tests.fake_nvml import FakeNvml
+from tests.waiting import wait_until
 
 PEER = "nvitop-exporter"
 OURS = "roofline-exporter"
-ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 30.0
 GOLDEN = 0.6180339887
 
@@ -69,16 +78,8 @@ class Running:
         self._fake = FakeNvml(directory, busy_node(gpus, latency_us=latency_us, pids=pids))
         port = _free_port()
         words = [word.format(port=port) for word in COMMANDS[name]]
-        environ = {**os.environ, **self._fake.environment()}
-        # Both start from cached bytecode, as installed programs do.
-        environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        self._process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=ROOT,
-            env=environ,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        environ = {**CACHED, **self._fake.environment()}
+        self._process = Process([sys.executable, *words], directory / "process", environ)
         self._scraper = Scraper(port)
         self._seconds: list[float] = []
         self._first: dict[str, str] = {}
@@ -86,21 +87,16 @@ class Running:
         self._cpu = self._began = 0.0
 
     def wait(self) -> None:
-        """Wait until the page shows every GPU.
+        """Wait until the page shows every GPU."""
 
-        Raises:
-            RuntimeError: it never does.
-        """
-        deadline = time.monotonic() + READY_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
+        def shown() -> bool:
             try:
-                if len(self._powers(self._scraper.scrape().text())) == self._gpus:
-                    return
+                return len(self._powers(self._scraper.scrape().text())) == self._gpus
             except OSError:
                 self._scraper.close()
-            time.sleep(0.2)
-        message = f"{self.name} does not show {self._gpus} GPUs"
-        raise RuntimeError(message)
+                return False
+
+        wait_until(shown, READY_SECONDS, f"all GPUs on the page of {self.name}")
 
     def _powers(self, page: str) -> dict[str, str]:
         """Return the power of each GPU that the page shows, by its labels."""
@@ -160,12 +156,7 @@ class Running:
     def stop(self) -> None:
         """End the process."""
         self._scraper.close()
-        self._process.terminate()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -195,14 +186,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             for latency in map(int, options.latency_us.split(","))
             for one in measure(options.gpus, latency, options.seconds, options.warm_up)
         ]
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         print(error, file=sys.stderr)
         return 1
     print(report(figures))
-    problems = missed(figures)
-    for problem in problems:
-        print(f"MISSED: {problem}", file=sys.stderr if options.check else sys.stdout)
-    return 1 if options.check and problems else 0
+    return print_missed(missed(figures), check=options.check)
 
 
 def measure(gpus: int, latency_us: int, seconds: int, warm_up: int) -> list[Figures]:
@@ -252,13 +240,6 @@ def _jobs(count: int) -> Iterator[list[int]]:
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process used so far, all threads, in the kernel too."""
-    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    user, system = text.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

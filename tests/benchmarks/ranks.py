@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import socket
@@ -21,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.rig import machine, rss_mb, table
-from tests.benchmarks.viewers import cpu_seconds, daemon
+from tests.benchmarks.rig import cpu_seconds, daemon, machine, print_missed, rss_mb, table
+from tests.benchmarks.scraper import Scraper
+from tests.e2e.daemons import Page
 
 CPU_PERCENT = 1.0
 """Of a core, at most, for the ranks of a node."""
@@ -57,10 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     alone, with_ranks = measure(options.gpus, options.ranks, options.seconds)
     added = with_ranks.cpu_percent - alone.cpu_percent
     print(table(HEAD, [_row(alone, "-"), _row(with_ranks, f"{added:.2f}")]))
-    if added <= CPU_PERCENT:
-        return 0
-    print(f"MISSED: {options.ranks} ranks add {added:.2f} % of a core, target {CPU_PERCENT:g}")
-    return 1 if options.check else 0
+    problem = f"{options.ranks} ranks add {added:.2f} % of a core, target {CPU_PERCENT:g}"
+    return print_missed([problem] if added > CPU_PERCENT else [], check=options.check)
 
 
 def _row(cost: Cost, added: str) -> list[str]:
@@ -76,46 +74,33 @@ def _row(cost: Cost, added: str) -> list[str]:
 
 def measure(gpus: int, ranks: int, seconds: float) -> tuple[Cost, Cost]:
     """Return the cost without ranks, then with so many: once they reported they are shown."""
-    with tempfile.TemporaryDirectory() as folder, daemon(gpus, Path(folder)) as (pid, port):
-        costs = []
+    with tempfile.TemporaryDirectory() as folder, daemon(gpus, Path(folder)) as served:
+        scraper, costs = Scraper(served.port), []
+        uuids = [labels["uuid"] for labels, _ in served.metrics().rows("gpu_up")]
         for number in (0, ranks):
-            with _reporting(number, f"{folder}/training.sock", port):
+            with _reporting(number, served.socket, uuids):
                 time.sleep(SETTLE_SECONDS)
-                cpu, began = cpu_seconds(pid), time.monotonic()
-                pages = _scrape(port, seconds)
-                percent = 100 * (cpu_seconds(pid) - cpu) / (time.monotonic() - began)
-            taken = next(
-                float(line.rpartition(" ")[2])
-                for line in pages.splitlines()
-                if line.startswith("roofline_exporter_training_reports_total")
-            )
-            costs.append(Cost(number, percent, taken, len(pages) / 1000, rss_mb(pid)))
+                cpu, began = cpu_seconds(served.pid), time.monotonic()
+                page = _scrape(scraper, seconds)
+                percent = 100 * (cpu_seconds(served.pid) - cpu) / (time.monotonic() - began)
+            taken = Page(page).value("roofline_exporter_training_reports_total")
+            costs.append(Cost(number, percent, taken, len(page) / 1000, rss_mb(served.pid)))
     return costs[0], costs[1]
 
 
-def _scrape(port: int, seconds: float) -> str:
+def _scrape(scraper: Scraper, seconds: float) -> str:
     """Scrape once a second for so long; return the last page."""
     deadline, text = time.monotonic() + seconds, ""
     while time.monotonic() < deadline:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        connection.close()
+        text = scraper.scrape().text()
         time.sleep(1.0)
     return text
 
 
 @contextlib.contextmanager
-def _reporting(ranks: int, path: str, port: int) -> Iterator[None]:
-    """Have so many ranks report once a second, spread over it, on the GPUs of the node."""
+def _reporting(ranks: int, path: str, uuids: Sequence[str]) -> Iterator[None]:
+    """Have so many ranks report once a second, spread over it, on these GPUs."""
     stopped = threading.Event()
-    uuids = sorted(
-        {
-            line.partition('uuid="')[2].partition('"')[0]
-            for line in _scrape(port, 0.1).splitlines()
-            if line.startswith("gpu_up{")
-        }
-    )
     reports = [_report(rank, ranks, uuids[rank % len(uuids)]) for rank in range(ranks)]
 
     def report() -> None:

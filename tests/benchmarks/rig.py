@@ -6,9 +6,11 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,14 @@ from exporter.sources.nvml.library import Library
 from exporter.specs import load_specs
 from exporter.web.store import Store
 from tests.clocks import ManualClock
+from tests.e2e.daemons import Daemon
 from tests.fake_nvml import FakeNvml, sine, square
 
 EPOCH = 1_800_000_000.0
 FIRST_SNAPSHOT_SECONDS = 30.0
 GIB = 2**30
+CACHED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""Processes start from cached bytecode, as installed programs do."""
 
 
 def busy_node(
@@ -63,19 +68,24 @@ def _gpu(preset: str, index: int, pids: Sequence[int]) -> dict[str, Any]:
         "throttle": {"power": around(0.1, 0.05)},
         "pcie": {"tx": around(3e9, 1e9), "rx": around(5e9, 1e9)},
         "nvlink": {"tx": around(1e11, 5e10), "rx": around(1e11, 5e10)},
-        "gpm": {
-            "graphics": around(90, 8),
-            "sm": around(70, 20),
-            "occupancy": around(40, 10),
-            "int": around(20, 10),
-            "tensor": around(45, 20),
-            "hmma": around(40, 20),
-            "dram": around(50, 20),
-            "fp64": around(2, 1),
-            "fp32": around(10, 5),
-            "fp16": around(5, 2),
-        },
+        "gpm": gpm(around),
         "processes": [{"pid": pid, "bytes": 30 * GIB} for pid in pids],
+    }
+
+
+def gpm(around: Callable[[float, float], dict[str, Any]]) -> dict[str, Any]:
+    """Return activities in percent that swing around a mean by an amplitude."""
+    return {
+        "graphics": around(90, 8),
+        "sm": around(70, 20),
+        "occupancy": around(40, 10),
+        "int": around(20, 10),
+        "tensor": around(45, 20),
+        "hmma": around(40, 20),
+        "dram": around(50, 20),
+        "fp64": around(2, 1),
+        "fp32": around(10, 5),
+        "fp16": around(5, 2),
     }
 
 
@@ -85,27 +95,13 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    def reset(self) -> None:
-        """Start over."""
-        self.seconds.clear()
-
-    def part(self, name: str) -> _Span:
-        """Return a context whose CPU time counts for `name`."""
-        return _Span(self, name)
-
-
-class _Span:
-    def __init__(self, watch: Stopwatch, name: str) -> None:
-        self._watch = watch
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._started = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        seconds = self._watch.seconds
-        spent = time.process_time() - self._started
-        seconds[self._name] = seconds.get(self._name, 0.0) + spent
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the CPU time of a context for `name`."""
+        started = time.process_time()
+        yield
+        spent = time.process_time() - started
+        self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
 
 class _TimedFleet(Fleet):
@@ -197,6 +193,30 @@ def fake_in_this_process(directory: Path, scenario: dict[str, Any]) -> FakeNvml:
     os.environ.update(fake.environment())
     ctypes.CDLL(str(fake.library)).fake_nvml_reset()
     return fake
+
+
+@contextmanager
+def daemon(gpus: int, folder: Path) -> Iterator[Daemon]:
+    """Yield a daemon on a simulated driver, once its GPUs are up."""
+    fake = FakeNvml(folder / "driver", busy_node(gpus))
+    found = Daemon(folder / "daemon", {**CACHED, **fake.environment()}, ())
+    try:
+        found.wait_for_gpus(gpus)
+        yield found
+    finally:
+        found.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far, all its threads, in the kernel too."""
+    return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) numbers that clock
+
+
+def print_missed(problems: Sequence[str], *, check: bool) -> int:
+    """Print the targets that were missed; return the exit code."""
+    for problem in problems:
+        print(f"MISSED: {problem}", file=sys.stderr if check else sys.stdout)
+    return int(check and bool(problems))
 
 
 def series(page: str) -> int:

@@ -4,23 +4,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import selectors
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
-from tests.benchmarks.rig import busy_node, machine, rss_mb, table
-from tests.fake_nvml import FakeNvml
+from tests.benchmarks.rig import cpu_seconds, daemon, machine, print_missed, rss_mb, table
 
-ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 30.0
 SETTLE_SECONDS = 2.0
 CPU_PERCENT = 1.0
 """Of a core, at most, for ten open pages."""
@@ -60,10 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     numbers = [int(number) for number in options.viewers.split(",")]
     costs = measure(options.gpus, numbers, options.seconds, options.rounds)
     print(table(HEAD, rows(costs)))
-    problems = missed(costs)
-    for problem in problems:
-        print(f"MISSED: {problem}", file=sys.stderr if options.check else sys.stdout)
-    return 1 if options.check and problems else 0
+    return print_missed(missed(costs), check=options.check)
 
 
 def rows(costs: Sequence[Cost]) -> list[list[str]]:
@@ -95,27 +87,23 @@ def missed(costs: Sequence[Cost]) -> list[str]:
 
 def measure(gpus: int, numbers: Sequence[int], seconds: float, rounds: int) -> list[Cost]:
     """Return the cost of each number of viewers, measured in turn so that drift hits all alike."""
-    with tempfile.TemporaryDirectory() as directory, daemon(gpus, Path(directory)) as (pid, port):
+    with tempfile.TemporaryDirectory() as folder, daemon(gpus, Path(folder)) as served:
         windows: dict[int, list[Cost]] = {number: [] for number in numbers}
         for _ in range(rounds):
             for number in numbers:
-                with _Viewers(port, number) as viewers:
+                with _Viewers(served.port, number) as viewers:
                     viewers.read(SETTLE_SECONDS)
-                    windows[number].append(_window(pid, viewers, seconds))
+                    windows[number].append(_window(served.pid, viewers, seconds))
     return [
         Cost(
             number,
-            _mean([one.cpu_percent for one in found]),
-            _mean([one.events_per_second for one in found]),
-            _mean([one.bytes_per_second for one in found]),
+            mean([one.cpu_percent for one in found]),
+            mean([one.events_per_second for one in found]),
+            mean([one.bytes_per_second for one in found]),
             found[-1].rss_mb,
         )
         for number, found in windows.items()
     ]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _window(pid: int, viewers: _Viewers, seconds: float) -> Cost:
@@ -175,56 +163,6 @@ class _Viewers:
         self._selector.close()
         for each in self.sockets:
             each.close()
-
-
-@contextlib.contextmanager
-def daemon(gpus: int, directory: Path, *flags: str) -> Iterator[tuple[int, int]]:
-    """Yield process id and port of a daemon on a simulated driver, once its GPUs are up."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
-    environ = {**os.environ, **FakeNvml(directory, busy_node(gpus)).environment()}
-    environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    words = [
-        "-m",
-        "exporter",
-        "serve",
-        "--log.level=error",
-        f"--web.listen-address=127.0.0.1:{port}",
-        f"--training.socket={directory}/training.sock",
-        *flags,
-    ]
-    process = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=environ)
-    try:
-        _wait(port, process)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
-            if b" 200 " in client.recv(64):
-                return
-        time.sleep(0.2)
-    message = "the exporter does not become ready"
-    raise RuntimeError(message)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far, all its threads that live, to the nanosecond."""
-    total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            total += int((task / "schedstat").read_text(encoding="ascii").split()[0])
-    return total / 1e9
 
 
 if __name__ == "__main__":

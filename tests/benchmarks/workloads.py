@@ -7,16 +7,12 @@ The peer is client_python, which writes the same samples of both pages in this p
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,10 +28,21 @@ from exporter.cli import wiring
 from exporter.exposition.pages import encoded
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
-from tests.benchmarks.rig import busy_node, machine, rss_mb, series, table
+from tests.benchmarks.rig import (
+    CACHED,
+    busy_node,
+    cpu_seconds,
+    gpm,
+    machine,
+    print_missed,
+    rss_mb,
+    series,
+    table,
+)
 from tests.benchmarks.scraper import Answer, Scraper
-from tests.benchmarks.viewers import ROOT, cpu_seconds
+from tests.e2e.daemons import Daemon
 from tests.fake_nvml import FakeNvml, sine
+from tests.waiting import wait_until
 
 GPUS = 8
 INSTANCES = 7
@@ -44,7 +51,8 @@ CPU_PERCENT = 4.0
 """Of a core, at most, for the daemon with both pages scraped once a second."""
 SCRAPE_MILLISECONDS = 3.0
 """The median of scrapes of /metrics, at most."""
-SERVE = "serve"
+PROGRAM = (sys.executable, "-m", "tests.benchmarks.workloads")
+SERVE = "with-pods"
 OWN, LEGACY, CURRENT = "/metrics", "/metrics/dcgm", "/metrics/dcgm?names=current"
 STAGES: dict[str, tuple[str, ...]] = {
     "nobody asks": (),
@@ -55,7 +63,6 @@ STAGES: dict[str, tuple[str, ...]] = {
 """A page stays ready for 5 minutes after it was asked for, so each stage has those before it."""
 HEAD = ("scraped once a second", "CPU %", "added %", "p50 ms", "p99 ms", "RSS MB")
 PAGE_HEAD = ("page", "series", "kB", "gzip kB", "client_python ms", "added here, ms", "ratio")
-READY_SECONDS = 30.0
 SETTLE_SECONDS = 3.0
 PEER_ROUNDS = 9
 
@@ -86,18 +93,7 @@ def _instance(gpu: int, instance: int) -> dict[str, Any]:
         "uuid": instance_uuid(gpu, instance),
         "memory_mb": 9856,
         "memory_used": 2**32,
-        "gpm": {
-            "graphics": around(80, 15),
-            "sm": around(70, 20),
-            "occupancy": around(40, 10),
-            "int": around(20, 10),
-            "tensor": around(45, 20),
-            "hmma": around(40, 20),
-            "dram": around(50, 20),
-            "fp64": around(2, 1),
-            "fp32": around(10, 5),
-            "fp16": around(5, 2),
-        },
+        "gpm": gpm(around),
     }
 
 
@@ -159,7 +155,7 @@ class Pods:
 def serve(words: Sequence[str]) -> int:
     """Run the daemon, with these pods instead of a kubelet's."""
     vars(wiring)["choose_workloads"] = lambda *_: (Pods(),)
-    return command.main([SERVE, *words])
+    return command.main(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +190,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(table(HEAD, _rows(costs)))
     print()
     print(table(PAGE_HEAD, _page_rows(costs)))
-    problems = missed(costs)
-    for problem in problems:
-        print(f"MISSED: {problem}", file=sys.stderr if options.check else sys.stdout)
-    return 1 if options.check and problems else 0
+    return print_missed(missed(costs), check=options.check)
 
 
 def measure(seconds: float) -> dict[str, Cost]:
     """Return the cost of each stage."""
-    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (pid, port):
-        return {name: _stage(pid, port, paths, seconds) for name, paths in STAGES.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        fake = FakeNvml(Path(folder, "driver"), node())
+        environ = {**CACHED, **fake.environment()}
+        daemon = Daemon(Path(folder, "daemon"), environ, (), (*PROGRAM, SERVE))
+        try:
+            wait_until(lambda: len(daemon.metrics().rows("gpu_workload_info")) == PODS)
+            return {name: _stage(daemon, paths, seconds) for name, paths in STAGES.items()}
+        finally:
+            daemon.kill()
 
 
-def _stage(pid: int, port: int, paths: Sequence[str], seconds: float) -> Cost:
-    scrapers = {path: Scraper(port, path) for path in paths}
+def _stage(daemon: Daemon, paths: Sequence[str], seconds: float) -> Cost:
+    pid, scrapers = daemon.pid, {path: Scraper(daemon.port, path) for path in paths}
     try:
         _scrape(scrapers, min(SETTLE_SECONDS, seconds))
         cpu, began = cpu_seconds(pid), time.monotonic()
@@ -311,48 +311,6 @@ def missed(costs: dict[str, Cost]) -> list[str]:
     if median > SCRAPE_MILLISECONDS:
         problems.append(f"{OWN} takes {median:.2f} ms, target {SCRAPE_MILLISECONDS:g}")
     return problems
-
-
-@contextlib.contextmanager
-def daemon(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run the daemon on the simulated node until it has pods on its pages; its pid and port."""
-    fake = FakeNvml(folder / "driver", node())
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = int(free.getsockname()[1])
-    words = [
-        f"--web.listen-address=127.0.0.1:{port}",
-        f"--training.socket={folder}/training.sock",
-        "--log.level=warning",
-    ]
-    env = {**os.environ, **fake.environment()}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.workloads", SERVE, *words], cwd=ROOT, env=env
-    )
-    try:
-        _wait_until_ready(process, port)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int) -> None:
-    """Wait for the instances and the pods.
-
-    Raises:
-        RuntimeError: they are not there in time.
-    """
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError):
-            scraper = Scraper(port, f"{OWN}?name[]=gpu_workload_info")
-            found = series(scraper.scrape().text())
-            scraper.close()
-            if found == PODS:
-                return
-        time.sleep(0.2)
-    message = "the daemon is not ready"
-    raise RuntimeError(message)
 
 
 if __name__ == "__main__":

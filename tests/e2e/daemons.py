@@ -179,8 +179,10 @@ class Daemon(Process):
         flags: tuple[str, ...],
         program: tuple[str, ...] = COMMAND,
     ) -> None:
-        socket = f"--training.socket={_sockets()}/{next(_NUMBERS)}.sock"
-        command = [*program, "serve", "--web.listen-address=127.0.0.1:0", socket, *flags]
+        self.socket = f"{_sockets()}/{next(_NUMBERS)}.sock"
+        """Of training jobs, unless `flags` name another."""
+        own = ("--web.listen-address=127.0.0.1:0", f"--training.socket={self.socket}")
+        command = [*program, "serve", *own, *flags]
         super().__init__(command, directory, env)
         found = self.find_in_line(r"listening on (https?)://127\.0\.0\.1:(\d+)/")
         self.port = int(found[2])

@@ -78,15 +78,6 @@ class Bench:
         ]
 
 
-def test_the_first_that_measures_is_preferred() -> None:
-    """The other is read too, and neither's time is lost."""
-    found = Bench().read()
-
-    assert found.sources == {WHOLE: "first"}
-    assert found.activities == {WHOLE: Activity("first", 1.0, sm=0.5)}
-    assert found.read_seconds == {"first": 0.0, "second": 0.0}
-
-
 def test_each_share_has_its_own() -> None:
     """A source may measure some of the GPU instances, or none."""
     bench = Bench(1, 2, 3)
@@ -158,14 +149,6 @@ def test_without_any_source_nothing_is_expected() -> None:
 
     assert bench.read() == CountersRead({}, {}, {})
     assert bench.journal.states == {"first": "disabled", "second": "disabled"}
-
-
-def test_all_are_closed_with_the_gpu() -> None:
-    """Those that were opened."""
-    bench = Bench(enabled=("second",))
-    bench.counters.close()
-
-    assert (bench.first.closed, bench.second.closed) == (False, True)
 
 
 def test_a_gpu_lost_while_opening_leaves_no_source_open() -> None:

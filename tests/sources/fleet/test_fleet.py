@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and their supervisor on the fake driver, with real threads and real hangs."""
+"""Workers and their supervisor on the fake driver, with real threads and real hangs.
+
+What users see of a GPU that hangs or is lost is in tests/e2e/test_gpu_faults.py, of a driver that
+goes in tests/e2e/test_driver_faults.py.
+"""
 
 from __future__ import annotations
 
@@ -124,34 +128,6 @@ def _let_hang(fleet: Fleet, clock: SkippingClock, index: int = 0) -> None:
     assert problem is not None
     assert problem.startswith("hung: a driver call does not return")
     assert _report(fleet, index).reading is None
-
-
-def test_every_gpu_is_read_each_round(start: Start) -> None:
-    """After a round each GPU has a new reading."""
-    fleet, _ = start({"devices": {"count": 3}})
-    wait_until(lambda: all(_reads(fleet, index) for index in range(3)))
-    _rest(fleet)
-    first = [_report(fleet, index).reading for index in range(3)]
-    fleet.round(PATIENCE_SECONDS)
-    second = [_report(fleet, index).reading for index in range(3)]
-
-    for before, after in zip(first, second, strict=True):
-        assert before is not None
-        assert after is not None
-        assert after.monotonic_seconds > before.monotonic_seconds
-
-
-def test_a_hung_call_stalls_only_its_own_gpu(start: Start, clock: SkippingClock) -> None:
-    """The others are read on, and rounds wait for the hung GPU only until it counts as hung."""
-    fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
-    fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, hang=True)])
-    _let_hang(fleet, clock)
-
-    assert _report(fleet, 0).problem == "hung: a driver call does not return"
-    assert _report(fleet, 0).device is not None
-    for _ in range(3):
-        assert _reads_on(fleet, 1)
 
 
 def test_a_hung_gpu_gets_one_replacement_and_only_one(start: Start, clock: SkippingClock) -> None:
@@ -306,31 +282,6 @@ def test_gpus_are_read_while_nobody_can_listen_for_xids(start: Start, refusals: 
     wait_until(lambda: any(each.name.startswith("xid") for each in threading.enumerate()))
 
 
-def test_a_lost_gpu_is_down_at_once_and_back_within_ten_seconds(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It keeps its identity and a reason; each change of state is one line in the log."""
-    caplog.set_level(logging.INFO)
-    fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
-    fake.device(0, lost=1)
-    wait_until(lambda: not _reads(fleet, 0))
-    report = _report(fleet, 0)
-
-    assert report.problem is not None
-    assert report.problem.startswith("lost")
-    assert report.device is not None
-    for _ in range(3):
-        assert _reads_on(fleet, 1)
-    fake.device(0, lost=0)
-    wait_until(lambda: _reads(fleet, 0))
-
-    lines = [record.getMessage() for record in caplog.records if "GPU 0" in record.getMessage()]
-    assert len(lines) == 2
-    assert "cannot be read: lost" in lines[0]
-    assert "answers again" in lines[1]
-
-
 def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start) -> None:
     """So its gpu_up can say 0."""
     fleet, _ = start({"devices": [{"lost": 1, "uuid": "GPU-gone"}, {}]})
@@ -340,24 +291,6 @@ def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start)
     assert device is not None
     assert device.uuid == "GPU-gone"
     assert _report(fleet, 0).reading is None
-
-
-@pytest.mark.parametrize("code", [1, 9, 18])
-def test_a_driver_that_went_away_is_initialised_again(start: Start, code: int) -> None:
-    """Codes 1, 9 and 18 concern the library: everything is down, then everything is back."""
-    fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
-    fake.update(faults=[fault("nvmlDevice*", error=code), fault("nvmlInit*", error=code)])
-    wait_until(lambda: not _reads(fleet, 0) and not _reads(fleet, 1))
-    problem = wait_until(lambda: fleet.problem)
-
-    assert problem
-    wait_until(lambda: fleet.failed_initialisations > 0)
-
-    fake.update(faults=[])
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
-    assert fleet.problem is None
-    assert len(_gpu_threads()) == 2
 
 
 def test_one_gpu_that_blames_the_library_is_its_own_fault(start: Start) -> None:
@@ -377,19 +310,6 @@ def test_one_gpu_that_blames_the_library_is_its_own_fault(start: Start) -> None:
     wait_until(lambda: _reads(fleet, 0))
 
 
-def test_a_driver_that_is_not_there_yet_is_waited_for(start: Start) -> None:
-    """The daemon starts before the driver does."""
-    fleet, fake = start({"faults": [fault("nvmlInit*", error=9)]})
-    problem = wait_until(lambda: fleet.problem)
-    assert problem is not None
-    assert "driver is not loaded" in problem
-    assert fleet.reports() == []
-
-    fake.update(faults=[])
-
-    wait_until(lambda: _reads(fleet))
-
-
 def test_an_initialisation_that_hangs_hangs_nobody_else(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,23 +326,6 @@ def test_an_initialisation_that_hangs_hangs_nobody_else(
     fake.update(faults=[])
     wait_until(lambda: _reads(fleet))
     assert fleet.problem is None
-
-
-def test_gpus_that_appear_and_vanish_are_noticed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The driver is asked for its GPUs again and again."""
-    monkeypatch.setattr("exporter.sources.fleet.fleet.ENUMERATION_INTERVAL_SECONDS", 0.1)
-    fleet, fake = start({"devices": {"count": 1}})
-    wait_until(lambda: _reads(fleet))
-    fake.update(devices={"count": 3})
-    wait_until(lambda: _reads(fleet, 2))
-
-    fake.update(devices={"count": 1})
-    wait_until(lambda: not _reads(fleet, 2))
-
-    assert _reads(fleet, 0)
-    wait_until(lambda: len(_gpu_threads()) == 1)
 
 
 def _by_uuid(fleet: Fleet) -> dict[str, int]:
@@ -620,16 +523,6 @@ def test_no_gpu_at_all_is_a_reason(start: Start) -> None:
     fleet, _ = start({"devices": {"count": 0}})
 
     assert wait_until(lambda: fleet.problem) == "the driver lists no GPU"
-
-
-def test_a_gpu_that_may_not_be_opened_leaves_the_others_alone(start: Start) -> None:
-    """A cgroup may forbid a GPU that the driver counts."""
-    fleet, _ = start({"devices": [{"handle_error": 4}, {}]})
-    wait_until(lambda: _reads(fleet, 1))
-
-    assert wait_until(lambda: _report(fleet, 0).problem)
-    assert _report(fleet, 0).reading is None
-    assert _report(fleet, 0).failures == {"nvml": 1}
 
 
 def test_without_a_sample_buffer_a_busy_gpu_is_polled_between_rounds(start: Start) -> None:

@@ -16,27 +16,14 @@ from hypothesis import strategies as st
 
 from exporter.clock import SystemClock
 from exporter.exposition.parts import Node
-from exporter.model.readers import NO_COUNTER_STATES
-from exporter.model.reading import (
-    SUSPENDED,
-    Board,
-    Device,
-    Process,
-    Reading,
-    ShareReading,
-    SlotReport,
-    Vitals,
-    XidRecord,
-)
+from exporter.model.reading import SUSPENDED, Process, SlotReport
 from exporter.model.snapshot import Holder, Snapshot
-from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library
 from exporter.sources.selection import Selection
-from exporter.specs import load_specs
-from tests.clocks import ManualClock
 from tests.fake_nvml import FakeNvml, fault
+from tests.publisher.test_tick import H100, Bench
 from tests.rows import expected_rows
 from tests.waiting import wait_until
 
@@ -318,42 +305,7 @@ def test_without_the_flag_a_sleeping_gpu_is_read(start: Start, tmp_path: Path) -
 
 # The publisher
 
-H100 = Device(0, "GPU-h100", "NVIDIA H100 80GB HBM3")
 PROCESS = Process(7, "compute", 1, "python3", "ada", "training")
-
-
-class Script:
-    """Readers that hand over one report."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
-    counter_states = NO_COUNTER_STATES
-
-    def __init__(self, clock: ManualClock) -> None:
-        self._clock = clock
-        self._report: SlotReport | None = None
-
-    def read(self, *processes: Process, counters: str | None = None) -> None:
-        now = self._clock.monotonic()
-        share = ShareReading(processes=processes or (PROCESS,), counters=counters)
-        reading = Reading(H100, self._clock.time(), now, Vitals(), Board(), (share,))
-        self._report = SlotReport(0, H100, reading, None, {})
-
-    def fail(self, problem: str, device: Device | None = H100) -> None:
-        self._report = SlotReport(0, device, None, problem, {})
-
-    def round(self, wait_seconds: float) -> None:
-        """Nothing is waited for."""
-
-    def reports(self) -> list[SlotReport]:
-        return [self._report] if self._report else []
-
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> dict[str, int]:
-        return {}
 
 
 def labels(snapshot: Snapshot, name: str) -> list[dict[str, str]]:
@@ -361,25 +313,11 @@ def labels(snapshot: Snapshot, name: str) -> list[dict[str, str]]:
     return [dict(pairs) for family, pairs, _ in expected_rows(Node(snapshot)) if family == name]
 
 
-class Bench:
-    """A publisher on a clock that only ticks move."""
-
-    def __init__(self, **rules: Any) -> None:
-        self._clock = ManualClock()
-        self.readers = Script(self._clock)
-        self._publisher = Publisher(self.readers, load_specs(), Rules(**rules), self._clock)
-
-    def tick(self, seconds: float = 1.0) -> Snapshot:
-        self._clock.advance(seconds)
-        return self._publisher.tick()
-
-
 def test_a_suspended_gpu_is_down_but_not_lost() -> None:
     """An alert on lost GPUs can leave it out; readiness says why nothing is up."""
     bench = Bench()
-    bench.readers.read()
-    bench.tick()
-    bench.readers.fail(SUSPENDED)
+    bench.tick(H100)
+    bench.script.fail(H100, SUSPENDED)
     snapshot = bench.tick()
     (gpu,) = snapshot.gpus
     assert not gpu.up
@@ -388,7 +326,7 @@ def test_a_suspended_gpu_is_down_but_not_lost() -> None:
     ]
     assert snapshot.problem == f"no GPU is up: GPU 0: {SUSPENDED}"
 
-    bench.readers.fail("lost")
+    bench.script.fail(H100, "lost")
     snapshot = bench.tick()
     assert not snapshot.gpus[0].up
     assert labels(snapshot, "roofline_exporter_reading_state") == []
@@ -397,51 +335,36 @@ def test_a_suspended_gpu_is_down_but_not_lost() -> None:
 def test_a_gpu_that_was_never_opened_says_why() -> None:
     """It cannot be published without a UUID, but nobody is left to wonder."""
     bench = Bench()
-    bench.readers.fail(SUSPENDED, None)
+    bench.script.slots[0] = SlotReport(0, None, None, SUSPENDED, {})
     assert bench.tick().problem == f"no GPU is up: GPU 0: {SUSPENDED}"
     assert bench.tick().gpus == ()
 
 
-def test_a_lost_gpu_is_forgotten_for_good() -> None:
-    """Readers that still name it do not bring it back; a reading does."""
+def test_a_gpu_asleep_is_not_forgotten_and_a_lost_one_is() -> None:
+    """Readers that still name a lost GPU do not bring it back; a reading does."""
     bench = Bench(forget_after_seconds=60.0)
-    bench.readers.read()
-    bench.tick()
-    bench.readers.fail("lost")
-    assert [gpu.up for gpu in bench.tick(59.0).gpus] == [False]
+    bench.tick(H100)
+    bench.script.fail(H100, SUSPENDED)
     for _ in range(5):
-        assert bench.tick(30.0).gpus == ()
-    bench.readers.read()
-    assert [gpu.up for gpu in bench.tick(0.0).gpus] == [True]
-
-
-def test_a_gpu_asleep_is_not_forgotten() -> None:
-    """It is there, however long it sleeps."""
-    bench = Bench(forget_after_seconds=60.0)
-    bench.readers.read()
-    bench.tick()
-    bench.readers.fail(SUSPENDED)
+        assert [gpu.up for gpu in bench.tick(seconds=50.0).gpus] == [False]
+    bench.script.fail(H100, "lost")
     for _ in range(5):
-        assert [gpu.up for gpu in bench.tick(50.0).gpus] == [False]
-    bench.readers.fail("lost")
-    assert bench.tick(61.0).gpus == ()
+        assert bench.tick(seconds=61.0).gpus == ()
+    assert [gpu.up for gpu in bench.tick(H100, seconds=0.0).gpus] == [True]
 
 
 def test_the_holder_is_that_of_now_also_without_counters() -> None:
     """A round in which the counters do not answer still shows who holds the GPU."""
     bench = Bench()
-    bench.readers.read(counters="gpm")
-    bench.tick()
-    bench.readers.read(replace(PROCESS, owner="bob"), counters="gpm")
-    (gpu,) = bench.tick().gpus
+    bench.tick(H100, counters="gpm", processes=(PROCESS,))
+    processes = (replace(PROCESS, owner="bob"),)
+    (gpu,) = bench.tick(H100, counters="gpm", processes=processes).gpus
     assert gpu.shares[0].holder == Holder("bob", "python3", "training")
 
 
 def test_owners_are_shown_nowhere_if_not_wanted() -> None:
     """Also those that a recording brings: not for the holder, not for any process."""
-    bench = Bench(owners=False)
-    bench.readers.read()
-    snapshot = bench.tick()
+    snapshot = Bench(owners=False).tick(H100, processes=(PROCESS,))
     (gpu,) = snapshot.gpus
     assert gpu.shares[0].holder == Holder(None, "python3", "training")
     assert labels(snapshot, "gpu_holder_info")[0]["owner"] == ""

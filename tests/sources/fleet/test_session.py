@@ -153,6 +153,10 @@ def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> N
     assert third.vitals.encoder_ratio == 0.05
     assert calls["nvmlDeviceGetDecoderUtilization"] == 2
     assert calls["nvmlDeviceGetEncoderUtilization"] == 3
+    rig.fake.update(faults=[fault("nvmlGpm*", error=4)])
+    last = tick(session, rig, 2)
+    assert last.vitals.decoder_ratio == 0.33
+    assert last.states == {"gpm": "no_permission"}
 
 
 def test_media_engines_without_counters(open_gpu: Open) -> None:
@@ -168,20 +172,6 @@ def test_media_engines_without_counters(open_gpu: Open) -> None:
     assert not any(name.startswith("nvmlGpm") for name in rig.calls())
     assert reading.shares[0].counters is None
     assert reading.shares[0].activity is None
-
-
-def test_media_engines_are_asked_again_when_the_counters_end(open_gpu: Open) -> None:
-    """Without the counters NVML takes over."""
-    rig = open_gpu(gpm=GPM, decoder_utilization=33)
-    session = rig.session()
-    session.read()
-    tick(session, rig, 2)
-    rig.fake.update(faults=[fault("nvmlGpm*", error=4)])
-    tick(session, rig)
-    reading = tick(session, rig)
-
-    assert reading.vitals.decoder_ratio == 0.33
-    assert reading.states == {"gpm": "no_permission"}
 
 
 INSTANCES: list[dict[str, Any]] = [
@@ -205,30 +195,23 @@ def test_shares_of_a_mig_gpu(open_gpu: Open) -> None:
     session.read_burst()
 
 
-def noting(order: list[str], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `call`, which then also notes that it was called."""
-
-    def noted(*arguments: Any) -> Any:
-        order.append(name)
-        return call(*arguments)
-
-    return noted
-
-
 def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPM sample of an instance can make later memory calls of the same round fail."""
     rig = open_gpu(mig=MIG)
     session = rig.session()
     session.read()
-    order: list[str] = []
-    for name, source, method in (
-        ("nvml", session._nvml, "read_fast"),
-        ("gpm", session._counters._sources["gpm"], "read"),
-    ):
-        monkeypatch.setattr(source, method, noting(order, name, getattr(source, method)))
+    gpm, memories = session._counters._sources["gpm"], []
+    read = gpm.read
+
+    def noting(now: float) -> Any:
+        memories.append(rig.calls().get("nvmlDeviceGetMemoryInfo_v2", 0))
+        return read(now)
+
+    monkeypatch.setattr(gpm, "read", noting)
     tick(session, rig)
 
-    assert order == ["nvml", "gpm"]
+    assert memories[0] > 0
+    assert not [name for name in rig.calls() if "MemoryInfo" in name]
 
 
 @pytest.mark.parametrize("left", ["Memory", "Power", "Temperature", "Samples", "ClockInfo"])

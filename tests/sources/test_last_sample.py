@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import LONGEST_AGE_SECONDS, Activity, Device
+from exporter.model.reading import Activity, Device
 from exporter.sources.interface import OpenedGpu
 from exporter.sources.last_sample import LEAST_COVERED_RATIO, MOST_HELD, Demand, Held, HeldSource
 from exporter.sources.reading_state import Journal
@@ -260,9 +260,3 @@ def test_a_gpu_is_wanted_while_it_is_asked_for() -> None:
     assert demand.wanted(10.0) == {"GPU-a"}
     assert demand.wanted(16.0) == {"GPU-a"}
     assert demand.wanted(16.1) == frozenset()
-
-
-def test_what_is_old() -> None:
-    """As the publisher has it."""
-    assert dcgm(age_seconds=LONGEST_AGE_SECONDS).integrable
-    assert not dcgm(age_seconds=LONGEST_AGE_SECONDS + 0.1).integrable

@@ -112,17 +112,6 @@ def test_a_gpu_that_left_the_bus_is_found_by_its_place(node: Node) -> None:
     wait_until(lambda: node.counts() == {79: 2})
 
 
-def test_an_xid_of_a_gpu_that_nobody_knows_is_passed_over(node: Node) -> None:
-    """It may be another container's."""
-    node.start()
-    with node.kmsg.open("a") as file:
-        file.write("4,1,2,-;NVRM: Xid (PCI:0000:99:00): 79, x\n")
-    node.log(48)
-    wait_until(lambda: node.counts() == {48: 1})
-
-    assert list(node.fleet.xids()) == [UUID]
-
-
 def test_events_go_on_after_the_library_was_initialised_again(node: Node) -> None:
     """Each generation of the library has its own set; the counts stay."""
     node.start()
@@ -157,21 +146,6 @@ def test_a_wait_that_never_returns_forbids_the_shutdown(node: Node) -> None:
         wait_until(lambda: len(node.reads()) == 2)
 
     assert node.fake.calls().get("nvmlShutdown", 0) == 0
-
-
-def test_health_reaches_the_reading(node: Node) -> None:
-    """At the slow cadence."""
-    node.start()
-    node.fake.device(0, ecc={"volatile": {"uncorrected": {"dram": 3}}})
-
-    def errors() -> int:
-        node.reads()
-        reading = node.fleet.reports()[0].reading
-        assert reading is not None
-        assert reading.health is not None
-        return reading.health.ecc_errors_total["uncorrected"]["dram"]
-
-    wait_until(lambda: errors() == 3)
 
 
 def test_devices_are_counted_by_the_bus_the_driver_and_nvml(node: Node) -> None:

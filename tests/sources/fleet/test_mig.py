@@ -78,24 +78,6 @@ def test_a_layout_is_followed_in_the_next_round(
     ]
 
 
-def test_series_of_instances_come_and_go_at_once(divided: Divided) -> None:
-    """The page of the round after a change has those of the new layout, and none of the old."""
-    node = divided([ONE, TWO])
-    node.tick(5)
-    node.divide([ONE, *SEVEN[:2]])
-    node.tick()
-    labelled = {
-        labels["gpu_instance"] for _, labels, _ in node.series() if "gpu_instance" in labels
-    }
-    uuids = {labels["mig_uuid"] for name, labels, _ in node.series() if name == "gpu_mig_info"}
-
-    assert labelled == {"1", "7", "8"}
-    assert uuids == {ONE["uuid"], SEVEN[0]["uuid"], SEVEN[1]["uuid"]}
-    assert set(node.instances_of("gpu_memory_total_bytes")) == {"1", "7", "8"}
-    node.tick()
-    assert set(node.instances_of("gpu_sm_active_ratio")) == {"1", "7", "8"}
-
-
 @pytest.mark.parametrize(
     "again",
     [

@@ -119,18 +119,6 @@ def test_a_replay_gives_the_metrics_of_the_live_run(
     assert any(series.startswith("gpu_saturation_ratio") for series in seen[-1])
 
 
-def test_what_is_played_is_marked_and_of_now() -> None:
-    """No replayed number passes for a measurement, and none is old."""
-    clock = ManualClock(PLAYED_AT, 5000.0)
-    replay = Replay(Recording(SAMPLE), clock)
-    snapshot = Publisher(replay, SPECS, Rules(), clock).tick()
-
-    assert [gpu.device.source for gpu in snapshot.gpus] == ["replay", "replay"]
-    assert [gpu.last_read_timestamp_seconds for gpu in snapshot.gpus] == [PLAYED_AT, PLAYED_AT]
-    assert snapshot.sources["replay"].up
-    assert "nvml" not in snapshot.sources
-
-
 # On recordings written here.
 
 
@@ -373,20 +361,6 @@ def test_an_unchanged_reading_stays_the_same_object(tmp_path: Path) -> None:
     assert shown[2].device is shown[0].device
     assert shown[2].board is shown[0].board
     assert shown[2].health is shown[0].health
-
-
-def test_a_lost_gpu_is_lost_again(tmp_path: Path) -> None:
-    """Its problem is shown as it was, and it comes back as it did."""
-    lost = reports_of(None, "lost: it fell off the bus")
-    path = written(
-        tmp_path / "lost.jsonl",
-        [(1.0, reports_of(reading(1.0))), (2.0, lost), (3.0, reports_of(reading(3.0)))],
-    )
-    stage = Stage(path)
-    gpus = [stage.tick().gpus[0] for _ in range(3)]
-
-    assert [gpu.up for gpu in gpus] == [True, False, True]
-    assert gpus[1].down_reason == "lost: it fell off the bus"
 
 
 @pytest.mark.parametrize("kept", [0.6, 0.8, 0.95])

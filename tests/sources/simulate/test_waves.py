@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.simulate.waves import Phase, Rates, Wave, mixed
+from exporter.sources.simulate.waves import Phase, Rates, Wave
 
 times = st.floats(0, 3e6)
 lengths = st.floats(0.05, 500)
@@ -66,17 +66,6 @@ def test_the_integral_grows_by_the_rates(wave: Wave, start: float, length: float
     assert grown == pytest.approx(added, rel=1e-3, abs=1e-3)
 
 
-@given(waves(), st.integers(0, 1000))
-def test_the_wobble_cancels_over_a_pair_of_beats(wave: Wave, pairs: int) -> None:
-    """Averages over long times are the rates themselves."""
-    beat = sum(phase.seconds for phase in wave._phases)
-    plain = sum(phase.seconds * phase.rates.power for phase in wave._phases)
-
-    assert wave.integral(2 * beat * pairs).power == pytest.approx(
-        2 * pairs * plain, rel=1e-6, abs=1e-6
-    )
-
-
 def test_a_steady_wave_can_be_followed() -> None:
     """A known answer: 100 W for 3 s, then 20 W for 1 s."""
     wave = Wave(
@@ -93,10 +82,3 @@ def test_a_steady_wave_can_be_followed() -> None:
         3300,
     ]
     assert [wave.at(t).power for t in (0, 2.9, 3.1, 4.0, 7.5)] == [100, 100, 20, 100, 20]
-
-
-def test_the_hash_tells_numbers_and_their_order_apart() -> None:
-    """GPUs and seeds do not share their wobble."""
-    keys = {mixed(a, b) for a in range(50) for b in range(50)}
-
-    assert len(keys) == 2500

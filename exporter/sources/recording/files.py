@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +12,8 @@ from exporter.files import open_regular
 from exporter.sources.recording.bounds import LONGEST_LINE_BYTES, MOST_BYTES, MOST_LINES
 
 GZIP_MAGIC = b"\x1f\x8b"
-GZIP_HEADER = GZIP_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
-"""Deflate, no name, no time: the same readings make the same file."""
 GZIP_WINDOW_BITS = 31
-LAST_BLOCK = b"\x03\x00"
-"""An empty last block of deflate, which ends a stream after a sync flush."""
+"""With a header of no name and no time: the same readings make the same file."""
 CHUNK_BYTES = 16384
 STEP_BYTES = 512
 """How much is decompressed at once: of what is before the damage, no more than that is lost."""
@@ -32,28 +28,18 @@ class LineFile:
 
     def __init__(self, path: Path, *, overwrite: bool = False) -> None:
         self.path = path
-        self._compress = (
-            zlib.compressobj(9, wbits=-zlib.MAX_WBITS) if path.suffix == ".gz" else None
-        )
-        self._checksum = zlib.crc32(b"")
-        self._length = 0
+        compressed = path.suffix == ".gz"
+        self._compress = zlib.compressobj(9, wbits=GZIP_WINDOW_BITS) if compressed else None
         self._pending: list[bytes] = []
         self._whole_bytes = 0
         """Length of the part of the file that flushes have written, without its end."""
         self._whole_end = b""
         """The end of the compressed stream, as written after that part."""
         self._file = path.open("wb" if overwrite else "xb", buffering=0)
-        if self._compress is not None:
-            self._pending.append(GZIP_HEADER)
 
     def write(self, line: bytes) -> None:
         """Take a line, to be written with the next flush."""
-        if self._compress is None:
-            self._pending.append(line)
-            return
-        self._checksum = zlib.crc32(line, self._checksum)
-        self._length += len(line)
-        self._pending.append(self._compress.compress(line))
+        self._pending.append(line if self._compress is None else self._compress.compress(line))
 
     def flush(self) -> None:
         """Write the lines taken so far and the end of the file, which the next flush overwrites.
@@ -61,10 +47,11 @@ class LineFile:
         Raises:
             OSError: not all of them could be written; the file ends with the flush before.
         """
+        end = b""
         if self._compress is not None:
             self._pending.append(self._compress.flush(zlib.Z_SYNC_FLUSH))
+            end = self._compress.copy().flush()
         data = b"".join(self._pending)
-        end = self._end()
         try:
             self._file.seek(self._whole_bytes)
             self._write_all(data + end)
@@ -74,11 +61,6 @@ class LineFile:
         self._pending.clear()
         self._whole_bytes += len(data)
         self._whole_end = end
-
-    def _end(self) -> bytes:
-        if self._compress is None:
-            return b""
-        return LAST_BLOCK + struct.pack("<II", self._checksum, self._length & 0xFFFFFFFF)
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)

@@ -178,6 +178,16 @@ class NodeWorkloads(Protocol):
         """Stop polling; do not wait for a call that hangs."""
 
 
+class AlwaysOn:
+    """A source without threads and files of its own: played or simulated."""
+
+    def start(self) -> None:
+        """Begin; there is nothing to open."""
+
+    def stop(self) -> None:
+        """End; there is nothing to close."""
+
+
 CONTAINER_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 """Where Docker and Podman listen."""
 

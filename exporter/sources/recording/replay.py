@@ -13,6 +13,7 @@ from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Health, Reading, SlotReport, Vitals, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler, WorkloadReport
+from exporter.sources.interface import AlwaysOn
 from exporter.sources.recording import Damage, Recording, Tick
 
 NAME = "replay"
@@ -40,19 +41,13 @@ class FastClock:
         return self._started + (self._clock.monotonic() - self._started) * self._speed
 
 
-class ReplayedWorkloads:
+class ReplayedWorkloads(AlwaysOn):
     """A workload source of the recorded node, under the name that it had there."""
 
     def __init__(self, name: Scheduler, replay: Replay) -> None:
         self.name: str = name
         self._scheduler = name
         self._replay = replay
-
-    def start(self) -> None:
-        """Begin; there is nothing to open."""
-
-    def stop(self) -> None:
-        """End; there is nothing to close."""
 
     def report(self) -> WorkloadReport | None:
         """Return its report at this tick; the same object until it changes."""
@@ -119,7 +114,7 @@ class Rebase:
         return self.count(*path, value=value, start=value)
 
 
-class Replay:
+class Replay(AlwaysOn):
     """Hands over a recording's ticks, at most one a round, when they are due on `clock`.
 
     With a `FastClock` and ticks at the recording's own interval, a recording plays `speed` times
@@ -164,12 +159,6 @@ class Replay:
         """The workload sources of the recorded node."""
         self.failed_initialisations = 0
         """How often the recorded node's library could not be initialised."""
-
-    def start(self) -> None:
-        """Begin: the first round shows the first tick."""
-
-    def stop(self) -> None:
-        """End; there is nothing to close."""
 
     @property
     def problem(self) -> str | None:

@@ -25,7 +25,7 @@ from exporter.model.reading import (
 )
 from exporter.model.training import Loader, TrainingReport
 from exporter.model.workload import Scheduler
-from exporter.sources.interface import TRAINING
+from exporter.sources.interface import TRAINING, AlwaysOn
 from exporter.sources.nvml import GPM
 from exporter.sources.selection import Selection
 from exporter.sources.simulate.board import (
@@ -68,7 +68,7 @@ STARVED_RATIO = 0.05
 """From this share of stalled time on, no batch is ever ready."""
 
 
-class Simulation:
+class Simulation(AlwaysOn):
     """A node whose GPUs play a scenario; each round takes new readings."""
 
     name = SIMULATE
@@ -108,12 +108,6 @@ class Simulation:
     def _work(self) -> tuple[OnGpu, ...]:
         return tuple((gpu.device.uuid, gpu.work) for gpu in self.gpus)
 
-    def start(self) -> None:
-        """Begin; there is nothing to open."""
-
-    def stop(self) -> None:
-        """End; there is nothing to close."""
-
     def round(self, wait_seconds: float) -> None:
         """Read every GPU now."""
         for gpu in self.gpus:
@@ -139,7 +133,7 @@ class Simulation:
         return dict.fromkeys(("pci", "driver", "nvml"), len(self.scenario.gpus))
 
 
-class SimulatedJobs:
+class SimulatedJobs(AlwaysOn):
     """The training jobs on simulated GPUs, as they reported at the last round."""
 
     name = TRAINING
@@ -153,12 +147,6 @@ class SimulatedJobs:
         self._ranks = ranks
         self.rejected_total: Mapping[str, int] = {}
         self.quota_hits_total: Mapping[str, int] = {}
-
-    def start(self) -> None:
-        """Begin; there is nothing to open."""
-
-    def stop(self) -> None:
-        """End; there is nothing to close."""
 
     def reports(self) -> Sequence[TrainingReport]:
         """Return the report of every rank at the last round."""

@@ -20,6 +20,7 @@ from exporter.model.workload import (
     Workload,
     WorkloadReport,
 )
+from exporter.sources.interface import AlwaysOn
 from exporter.sources.simulate.waves import Rates
 
 RUNTIME_OF_PODS = "containerd"
@@ -93,7 +94,7 @@ def membership(work: Work) -> Membership | None:
     )
 
 
-class SimulatedWorkloads:
+class SimulatedWorkloads(AlwaysOn):
     """One scheduler or runtime of the simulated node."""
 
     def __init__(
@@ -107,12 +108,6 @@ class SimulatedWorkloads:
         self._seen: Sequence[OnGpu] | None = None
         self._report = WorkloadReport()
         self._reported_at = clock.monotonic()
-
-    def start(self) -> None:
-        """Begin; there is nothing to open."""
-
-    def stop(self) -> None:
-        """End; there is nothing to close."""
 
     def report(self) -> WorkloadReport:
         """Return what is known now, the same object until it changes."""

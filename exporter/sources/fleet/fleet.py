@@ -30,8 +30,6 @@ DRAIN_SECONDS = 0.5
 SLOW_INIT_SECONDS = 5.0
 HEAD_START_SECONDS = 0.002
 """How long a round waits for one worker before it asks the next."""
-MOST_STUCK_THREADS = 2
-"""A GPU of which the worker and its replacement are both inside the driver gets no third one."""
 HUNG = "hung: a driver call does not return"
 EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
 
@@ -230,22 +228,17 @@ class Fleet:
             self._slots.unlist(count)
             for slot in [slot for index in admitted for slot in self._slots.at(index)]:
                 worker = slot.current
-                if len(slot.stuck) >= MOST_STUCK_THREADS:
-                    continue  # one of them must return before another may try
-                if worker is None or worker.generation != generation:
-                    failed = self._start_worker(slot, generation)
-                    if failed is not None:
-                        slot.vacate(failed)
+                if slot.stuck is not None and slot.stuck.is_alive():
+                    slot.vacate(HUNG)  # a second thread would hang as well
+                elif worker is None or worker.generation != generation:
+                    self._start_worker(slot, generation)
                 elif renumbered or not slot.left_out:
                     worker.verify = True
         self._admission.check(count, {slot.uuid for slot in self._slots if slot.listed})
         self._xids.driver_started()
 
-    def _start_worker(self, slot: Slot, generation: int) -> str | None:
-        """Start a worker that takes over the slot; return None, or why it could not be started.
-
-        In that case the slot keeps the worker that it has.
-        """
+    def _start_worker(self, slot: Slot, generation: int) -> None:
+        """Start a worker that takes over the slot, or note why it could not be started."""
         try:
             worker = Worker(
                 slot,
@@ -260,9 +253,9 @@ class Fleet:
             )
             worker.start()
         except Exception as error:  # one GPU without a worker must not affect the others
-            return f"no thread can be started for it: {in_words(error)}"
-        slot.current = worker
-        return None
+            slot.vacate(f"no thread can be started for it: {in_words(error)}")
+        else:
+            slot.current = worker
 
     def _retire_workers(self) -> None:
         """End all workers, and shut NVML down if none of them is inside a driver call."""
@@ -282,9 +275,9 @@ class Fleet:
         self._end(workers.values())
         with self._slots.lock:
             for slot in self._slots:
-                ended = (workers[slot],) if slot in workers else ()
-                slot.stuck = [worker for worker in (*slot.stuck, *ended) if worker.is_alive()]
-                drained = drained and not slot.stuck
+                ended = workers.get(slot, slot.stuck)
+                slot.stuck = ended if ended is not None and ended.is_alive() else None
+                drained = drained and slot.stuck is None
         if drained:
             self._library.stop()
 
@@ -298,30 +291,16 @@ class Fleet:
         self._xids.update(self.reports())
 
     def _watch(self) -> None:
-        """Find workers that hang, and start one replacement for each."""
+        """Find calls that hang."""
         now = self._clock.monotonic()
         since = self._initialising_since
         if since is not None and now - since >= SLOW_INIT_SECONDS:
             self._problems.note_driver("NVML's initialisation does not return")
-        with self._slots.lock:
-            if self._stopping:
-                return
-            for slot in self._slots:
-                worker = slot.current
-                if worker is None or not worker.hung:
-                    continue
-                with slot.lock:
-                    if slot.current is not worker or not worker.hung:
-                        continue
+        for slot in self._slots:
+            with slot.lock:
+                if slot.current is not None and slot.current.hung:
                     slot.reading = None
-                    problem = HUNG
-                    if not slot.stuck and worker.generation == self._slots.generation:
-                        failed = self._start_worker(slot, worker.generation)
-                        if failed is None:
-                            slot.stuck.append(worker)
-                        else:  # the next round tries again
-                            problem = f"{HUNG}; {failed}"
-                    slot.set_problem(problem)
+                    slot.set_problem(HUNG)
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID."""

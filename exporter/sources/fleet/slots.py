@@ -77,8 +77,7 @@ class Reader(threading.Thread):
 class Slot:
     """One GPU: its latest reading, and the worker that writes it.
 
-    Until the GPU is opened for the first time, a slot is that of the GPU at its index. Several
-    threads may be stuck in the driver for one GPU; only `current` hands over readings.
+    Until the GPU is opened for the first time, a slot is that of the GPU at its index.
     """
 
     def __init__(self, number: int, index: int) -> None:
@@ -93,8 +92,8 @@ class Slot:
         self.uuid: str | None = None
         self.lock = threading.Lock()
         self.current: Reader | None = None
-        self.stuck: list[Reader] = []
-        """Workers that were replaced while they hung in a driver call, and are still in it."""
+        self.stuck: Reader | None = None
+        """A worker of an earlier generation that was inside a driver call when it was ended."""
         self.reading: Reading | None = None
         self.device: Device | None = None
         """The GPU's last known identity; stays when the GPU is lost."""

@@ -100,7 +100,7 @@ class Worker(Reader):
                 self._work(self._round)
                 self.asked = False
                 self._done(self)
-            if not self._keeps_slot():
+            if self.slot.current is not self:
                 break
         self._close()
 
@@ -113,18 +113,6 @@ class Worker(Reader):
             self._fail(error)
         finally:
             self.busy_since = None
-
-    def _keeps_slot(self) -> bool:
-        """Return whether this worker has the slot after a call in which it may have hung."""
-        slot = self.slot
-        with slot.lock:
-            if self in slot.stuck:
-                slot.stuck.remove(self)
-                if slot.current is not None and slot.current.hung and not self.stopping:
-                    # The replacement hangs as well: the worker whose call returned takes over.
-                    slot.stuck.append(slot.current)
-                    slot.current = self
-            return slot.current is self
 
     def _burst(self) -> None:
         if self._session is not None and not self._sleeps():

@@ -130,38 +130,23 @@ def _let_hang(fleet: Fleet, clock: SkippingClock, index: int = 0) -> None:
     assert _report(fleet, index).reading is None
 
 
-def test_a_hung_gpu_gets_one_replacement_and_only_one(start: Start, clock: SkippingClock) -> None:
-    """However long it hangs, two threads are the most that it costs."""
-    fleet, fake = start({"devices": {"count": 1}})
-    wait_until(lambda: _reads(fleet))
-    fake.update(faults=[fault("nvmlDevice*", gpu=0, hang=True)])
+def test_a_hung_gpu_costs_no_thread_and_reads_on(start: Start, clock: SkippingClock) -> None:
+    """Also while the library is initialised again; then a new worker waits for the old one."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    hang = fault("nvmlDevice*", gpu=0, hang=True)
+    fake.update(faults=[hang])
     _let_hang(fleet, clock)
-    for _ in range(10):
-        fleet.round(0.05)
-        clock.skip(STALE_SECONDS)
+    inits = fake.calls()["nvmlInitWithFlags"]
+    fake.update(faults=[hang, fault("nvmlDeviceGetTemperatureV", gpu=1, error=1)])
+    wait_until(lambda: not _reads(fleet, 1) and fake.calls()["nvmlInitWithFlags"] > inits)
+    fake.update(faults=[hang])
+    wait_until(lambda: _reads(fleet, 1))
 
-    assert len(_gpu_threads(0)) == 2
-
+    assert len(_gpu_threads(0)) == 1
+    assert _report(fleet, 0).problem == "hung: a driver call does not return"
     fake.update(faults=[])
-    wait_until(lambda: _reads(fleet), what="for recovery")
-    wait_until(lambda: _reads(fleet) and len(_gpu_threads(0)) == 1, what="for one thread to end")
-
-
-def test_a_gpu_whose_replacement_hangs_for_good_is_taken_back_by_the_first_worker(
-    start: Start, clock: SkippingClock
-) -> None:
-    """Whichever thread comes back reads on."""
-    fleet, fake = start({"devices": {"count": 1}})
-    wait_until(lambda: _reads(fleet))
-    hang_fast = fault("nvmlDeviceGetTemperatureV", gpu=0, hang=True)
-    hang_open = fault("nvmlDeviceGetHandleByIndex*", hang=True)
-    fake.update(faults=[hang_fast, hang_open])
-    _let_hang(fleet, clock)
-    wait_until(lambda: not _reads(fleet) and fake.calls()["nvmlDeviceGetHandleByIndex_v2"] >= 2)
-    clock.skip(STALE_SECONDS)  # the replacement counts as hung too
-    fake.update(faults=[hang_open])
-
-    wait_until(lambda: _reads(fleet), what="for the first worker to take over")
+    wait_until(lambda: _reads(fleet, 0), what="for recovery")
 
 
 class Refusals:
@@ -208,35 +193,6 @@ def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
     assert len(lines) == 2
     assert lines[0] == f"GPU 0 cannot be read: {problem}"
     assert lines[1].endswith(f"answers again after: {problem}")
-
-
-def test_a_hung_gpu_whose_replacement_cannot_be_started_is_not_lost(
-    start: Start, clock: SkippingClock, refusals: Refusals, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The worker that hangs keeps the GPU: when it comes back it reads on."""
-    fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
-    fake.update(faults=[fault("nvmlDevice*", gpu=0, hang=True)])
-    refusals.names = ("gpu-0",)
-    _let_hang(fleet, clock)
-    for _ in range(3):
-        assert _reads_on(fleet, 1)
-
-    problem = _report(fleet, 0).problem
-    assert problem is not None
-    assert problem.endswith("no thread can be started for it: can't start new thread")
-    assert refusals.count >= 3
-    assert len(_gpu_threads(0)) == 1
-    lines = [record.getMessage() for record in caplog.records if "GPU 0" in record.getMessage()]
-    assert len(lines) == 1
-
-    refusals.names = ()
-    fleet.round(0.1)
-    assert len(_gpu_threads(0)) == 2
-    assert _report(fleet, 0).problem == "hung: a driver call does not return"
-
-    fake.update(faults=[])
-    wait_until(lambda: _reads(fleet, 0), what="for a worker to come back")
 
 
 @pytest.mark.usefixtures("often")

@@ -150,12 +150,12 @@ class SourceRow:
 class CounterRow(SourceRow):
     """One counter source."""
 
-    open: Callable[[OpenedGpu], CounterSource]
+    open: Callable[[OpenedGpu], CounterSource] | None = None
     """Raises DeviceGone or LibraryUnavailable, as `CounterSource.read` does."""
     prepare: Callable[[CounterOptions, Clock], NodeCounters] | None = field(
         default=None, kw_only=True
     )
-    """For a source that reads all GPUs at once: it is called once, and its result is in
+    """For a source that reads all GPUs at once, instead: it is called once, and its result is in
     `OpenedGpu.node`."""
 
 

@@ -22,17 +22,18 @@ class Selection:
     @property
     def by_uuid(self) -> bool:
         """True if an entry is not an index."""
-        return not all(map(_is_index, (*self.include, *self.exclude)))
+        return not all(entry.isdecimal() for entry in (*self.include, *self.exclude))
 
-    def admits(self, index: int, uuid: str | None = None) -> bool | None:
-        """Return whether to read this GPU; None if that depends on a UUID that is not known."""
-        excluded = _names(self.exclude, index, uuid)
-        if excluded:
-            return False
-        included = True if not self.include else _names(self.include, index, uuid)
-        if included is False:
-            return False
-        return None if excluded is None or included is None else True
+    def admits(self, index: int, uuid: str) -> bool:
+        """Return whether to read this GPU."""
+        included = not self.include or _names(self.include, index, uuid)
+        return included and not _names(self.exclude, index, uuid)
+
+    def leaves_out(self, index: int) -> bool:
+        """Return whether this GPU is left out, whatever its UUID is."""
+        by_index = all(entry.isdecimal() for entry in self.include)
+        included = not by_index or not self.include or _names(self.include, index)
+        return not included or _names(self.exclude, index)
 
     def unmatched(self, count: int, uuids: Collection[str]) -> tuple[str, ...]:
         """Return the entries that match no GPU, of `count` GPUs with these `uuids`.
@@ -45,7 +46,7 @@ class Selection:
             for entry in (*self.include, *self.exclude)
             if (
                 int(entry) >= count
-                if _is_index(entry)
+                if entry.isdecimal()
                 else len(known) >= count and entry.lower() not in known
             )
         )
@@ -64,7 +65,7 @@ class Admission:
         """Return the indexes to open, of `count`: those that are not left out by index alone."""
         admitted = []
         for index in range(count):
-            if self._selection.admits(index) is not False:
+            if not self._selection.leaves_out(index):
                 admitted.append(index)
             elif index not in self.refused:
                 self.refused.add(index)
@@ -83,15 +84,8 @@ class Admission:
             )
 
 
-def _is_index(entry: str) -> bool:
-    return entry.isdecimal()
-
-
-def _names(entries: tuple[str, ...], index: int, uuid: str | None) -> bool | None:
-    """Return whether an entry matches this GPU; None if that depends on its UUID."""
-    if any(_is_index(entry) and int(entry) == index for entry in entries):
+def _names(entries: tuple[str, ...], index: int, uuid: str | None = None) -> bool:
+    """Return whether an entry is this index or UUID."""
+    if any(entry.isdecimal() and int(entry) == index for entry in entries):
         return True
-    uuids = [entry.lower() for entry in entries if not _is_index(entry)]
-    if uuid is None and uuids:
-        return None
-    return uuid is not None and uuid.lower() in uuids
+    return uuid is not None and uuid.lower() in [entry.lower() for entry in entries]

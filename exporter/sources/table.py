@@ -67,18 +67,10 @@ def _prepare_dcgm(options: CounterOptions, clock: Clock) -> NodeCounters:
     return prepare(options, clock)
 
 
-def _open_dcgm(gpu: OpenedGpu) -> CounterSource:
-    return gpu.node[DCGM].open(gpu)
-
-
 def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
     from exporter.sources.counters.child_counters import ChildCounters
 
     return ChildCounters(CUPTI, {"duty": options.cupti_duty}, clock)
-
-
-def _open_cupti(gpu: OpenedGpu) -> CounterSource:
-    return gpu.node[CUPTI].open(gpu)
 
 
 def _prepare_kubernetes(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
@@ -104,14 +96,12 @@ COUNTER_SOURCES: tuple[CounterRow, ...] = (
     CounterRow(
         DCGM,
         "Take the hardware counters of a dcgm-exporter or DCGM hostengine, where there is one.",
-        _open_dcgm,
         prepare=_prepare_dcgm,
     ),
     CounterRow(
         CUPTI,
         "Sample the hardware counters of Turing and newer GPUs with NVIDIA's CUPTI, of the extra "
         "[cupti]; experimental.",
-        _open_cupti,
         enabled=False,
         prepare=_prepare_cupti,
     ),

@@ -58,14 +58,15 @@ class Counters:
         """By share: which source gave the last activity, and when that read began."""
         with ExitStack() as opened:
             for row in rows:
-                if row.name in enabled:
-                    if row.prepare is not None and row.name not in gpu.node:
-                        continue
+                if row.name not in enabled:
+                    if row.enabled:
+                        gpu.journal.absent(row.name, "disabled")
+                    continue
+                begin = row.open or (gpu.node[row.name].open if row.name in gpu.node else None)
+                if begin is not None:
                     better = partial(self._are_answering, tuple(self._sources))
-                    self._sources[row.name] = row.open(replace(gpu, better=better))
-                    opened.callback(self._sources[row.name].close)
-                elif row.enabled:
-                    gpu.journal.absent(row.name, "disabled")
+                    source = self._sources[row.name] = begin(replace(gpu, better=better))
+                    opened.callback(source.close)
             self._opened = opened.pop_all()
 
     def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> CountersRead:
@@ -114,18 +115,17 @@ class Counters:
 
     def _choose(self, share: int | None) -> str | None:
         measuring = [name for name, source in self._sources.items() if source.measures(share)]
-        answering = (name for name in measuring if self._silent[name, share] < SILENT_READS)
+        answering = (name for name in measuring if self._is_answering(name, share))
         return next(answering, measuring[0] if measuring else None)
+
+    def _is_answering(self, name: str, share: int | None) -> bool:
+        silent = self._silent[name, share] >= SILENT_READS
+        return not silent and self._sources[name].measures(share)
 
     def _are_answering(self, names: Collection[str]) -> bool:
         """Return whether each share is measured by one of these sources, which is not silent."""
-        return all(
-            any(
-                self._sources[name].measures(share) and self._silent[name, share] < SILENT_READS
-                for name in names
-            )
-            for share in self._gpu.gpu_instances
-        )
+        shares = self._gpu.gpu_instances
+        return all(any(self._is_answering(name, share) for name in names) for share in shares)
 
     def _is_counted(self, share: int | None, name: str, since: float) -> bool:
         """Return whether another source has already counted the time after `since`.

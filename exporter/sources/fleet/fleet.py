@@ -179,7 +179,7 @@ class Fleet:
                 self._problems.note_supervisor(None)
                 self._slots.wake.wait(ENUMERATION_INTERVAL_SECONDS)
                 if self._slots.answered:
-                    back_off.reset()
+                    back_off.failures = 0
                     continue
                 if self._slots.generation != 0 or self._stopping:
                     continue

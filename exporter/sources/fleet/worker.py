@@ -44,17 +44,14 @@ class BackOff:
     """Waits that grow to at most five seconds, so that a recovery shows within ten."""
 
     def __init__(self) -> None:
-        self._failures = 0
+        self.failures = 0
+        """In a row."""
 
     def next_wait_seconds(self) -> float:
         """Count a failure, and return how long to wait after it."""
-        wait = BACK_OFF_SECONDS[min(self._failures, len(BACK_OFF_SECONDS) - 1)]
-        self._failures += 1
+        wait = BACK_OFF_SECONDS[min(self.failures, len(BACK_OFF_SECONDS) - 1)]
+        self.failures += 1
         return wait
-
-    def reset(self) -> None:
-        """Start again with the shortest wait."""
-        self._failures = 0
 
 
 class Worker(Reader):
@@ -136,7 +133,7 @@ class Worker(Reader):
         else:
             if reading is not None:
                 self._answered_at = reading.monotonic_seconds
-                self._back_off.reset()
+                self._back_off.failures = 0
                 self._slots.driver_answers(self.slot)
                 self._hand_over(reading, None)
 

@@ -8,7 +8,7 @@ does the state of each GPU, share and name, which is kept until the replay ends.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -111,28 +111,38 @@ class MemoryBudget:
         self._reports: dict[tuple[int, str | None], int] = {}
         """The weight of the largest report, by the GPU's number and UUID."""
         self._bytes = 0
-        self._shares: set[tuple[str, int | None]] = set()
+        self._shares: set[tuple[str | None, int | None]] = set()
         self._names: set[tuple[str | None, _Name]] = set()
 
-    def add(self, report: SlotReport) -> None:
-        """Add a GPU's report.
+    def add(self, reports: Iterable[SlotReport], **tables: Mapping[Any, Any]) -> None:
+        """Add the reports of the GPUs, and by name the tables that belong to no GPU.
 
         Raises:
-            InvalidLine: the report, or the total, exceeds a limit.
+            InvalidLine: a part, or the total, exceeds a limit.
         """
+        for report in reports:
+            self._add_report(report)
+        for field, table in tables.items():
+            names: set[_Name] = set()
+            weight(table, field, names)
+            for key, item in table.items():
+                if isinstance(item, Mapping):
+                    names.update((f"{field} {key}", code) for code in item)
+            self._add_names(None, names)
+
+    def _add_report(self, report: SlotReport) -> None:
         reading = report.reading
         device = reading.device if reading is not None else report.device
         uuid = None if device is None else device.uuid
         names: set[_Name] = set()
         size = weight(report, "gpus", names)
         before = self._reports.get((report.index, uuid), 0)
-        if size > before:
-            self._reports[report.index, uuid] = size
-            self._bytes += size - before
+        self._reports[report.index, uuid] = max(size, before)
+        self._bytes += max(size - before, 0)
         if device is not None:
-            self._shares.update((device.uuid, item.gpu_instance) for item in device.instances)
+            self._shares.update((uuid, each.gpu_instance) for each in device.instances)
         if reading is not None:
-            self._shares.update((reading.device.uuid, item.gpu_instance) for item in reading.shares)
+            self._shares.update((uuid, each.gpu_instance) for each in reading.shares)
         self._add_names(uuid, names)
         if len(self._reports) > MOST_GPUS:
             raise InvalidLine("gpus", f"at most {MOST_GPUS} different GPUs in a recording")
@@ -140,19 +150,6 @@ class MemoryBudget:
             raise InvalidLine("shares", f"at most {MOST_SHARES} different shares in a recording")
         if self._bytes > MOST_KEPT_BYTES:
             raise InvalidLine("gpus", f"all GPUs together to take at most {MOST_KEPT_BYTES} bytes")
-
-    def add_table(self, field: str, table: Mapping[Any, Any]) -> None:
-        """Add the names in a table that belongs to no GPU.
-
-        Raises:
-            InvalidLine: the report, or the total, exceeds a limit.
-        """
-        names: set[_Name] = set()
-        weight(table, field, names)
-        for key, item in table.items():
-            if isinstance(item, Mapping):
-                names.update((f"{field} {key}", code) for code in item)
-        self._add_names(None, names)
 
     def _add_names(self, uuid: str | None, names: set[_Name]) -> None:
         self._names.update((uuid, name) for name in names)

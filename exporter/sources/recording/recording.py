@@ -154,7 +154,9 @@ class TickReader:
         """
         check_line(line)
         tick = decode(Tick, line)
-        self._check_limits(tick)
+        self._memory.add(tick.gpus, xids=tick.xids, devices=tick.devices)
+        for name in ("problem", "workloads", "workload_sources"):
+            weight(getattr(tick, name), name)
         if tick.seconds < self._seconds:
             raise InvalidLine("seconds", "a time after that of the line before")
         self._seconds = tick.seconds
@@ -167,15 +169,6 @@ class TickReader:
                 for name, report in tick.workloads.items()
             }
         return replace(tick, gpus=gpus, workloads=self._workloads)
-
-    def _check_limits(self, tick: Tick) -> None:
-        for report in tick.gpus:
-            self._memory.add(report)
-        self._memory.add_table("xids", tick.xids)
-        self._memory.add_table("devices", tick.devices)
-        weight(tick.problem, "problem")
-        weight(tick.workloads or {}, "workloads")
-        weight(tick.workload_sources, "workload_sources")
 
     def _shared(self, report: SlotReport) -> SlotReport:
         """Return the report with the objects of the last reading, where they are equal."""

@@ -70,7 +70,7 @@ class PageNode(OneGpu):
         self.turns = Turns(self.source, clock)
         self.journal = Journal("GPU 0")
         gpu = OpenedGpu(None, DEVICE, (None,), self.journal, node={DCGM: self.source})
-        row = CounterRow(DCGM, "", self.source.open, prepare=lambda options, clock: self.source)
+        row = CounterRow(DCGM, "", prepare=lambda options, clock: self.source)
         rows = [*preferred, row]
         self.counters = Counters(gpu, [each.name for each in rows], rows)
         self.publisher = Publisher(self, SPECS, Rules(interval_seconds=poll_seconds), clock)

@@ -67,13 +67,12 @@ ENTRIES = st.lists(st.sampled_from(["0", "1", "2", *UUIDS]), max_size=4).map(tup
 def test_what_the_index_decides_the_uuid_does_not_change(
     include: tuple[str, ...], exclude: tuple[str, ...]
 ) -> None:
-    """A verdict without the UUID is the verdict with it; without UUIDs there always is one."""
+    """A GPU is left out by index exactly if no UUID would admit it."""
     selection = Selection(include, exclude)
-    for index, uuid in enumerate(UUIDS):
-        early = selection.admits(index)
-        verdicts = {selection.admits(index, each) for each in (uuid, "GPU-other", *UUIDS)}
-        assert None not in verdicts
-        assert verdicts == {early} or (early is None and selection.by_uuid)
+    for index in range(len(UUIDS)):
+        verdicts = {selection.admits(index, each) for each in ("GPU-other", *UUIDS)}
+        assert selection.leaves_out(index) <= (verdicts == {False})
+        assert selection.by_uuid or selection.leaves_out(index) == (verdicts == {False})
 
 
 # The fleet

@@ -161,20 +161,14 @@ def phase(
         stalled=1.0 - load.engine if trains else 0.0,
         waited=load.engine if trains and load.waits else 0.0,
     )
-    swings = Rates._make(rate * wobble_ratio for rate in rates)._replace(
-        engine=0.0,
-        power=power_swing * board.power_watts,
-        cycles=clock * clock_swing,
-        busy_cycles=clock * clock_swing * load.engine,
-        **{
-            f"{unit}_cycles": clock * (wobble_ratio + clock_swing) * getattr(load, unit)
-            for unit in CYCLE_UNITS
-        },
-        capped=0.0,
-        trained=0.0,
-        stalled=0.0,
-        waited=0.0,
-    )
+    relative = {
+        **dict.fromkeys(Rates._fields, wobble_ratio),
+        **dict.fromkeys(("engine", "capped", "trained", "stalled", "waited"), 0.0),
+        "power": power_swing / power,
+        **dict.fromkeys(("cycles", "busy_cycles"), clock_swing),
+        **{f"{unit}_cycles": wobble_ratio + clock_swing for unit in CYCLE_UNITS},
+    }
+    swings = Rates(**{name: getattr(rates, name) * relative[name] for name in Rates._fields})
     return Phase(seconds, rates, swings)
 
 

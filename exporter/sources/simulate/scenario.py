@@ -28,24 +28,14 @@ MOST_WORKLOADS = 8
 RUNTIMES = ("docker", "podman", "containerd", "cri-o")
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
-    """One key of a workload."""
-
-    longest: int = 63
-    """In bytes."""
-    default: str | None = None
-    """None: the key is required."""
-
-
 _WORK = ("workload", "allocated")
 _SCHEDULERS: Mapping[str, Scheduler] = {each: each for each in get_args(Scheduler)}
-_WORKLOAD_KEYS: Mapping[Scheduler, Mapping[str, _Key]] = {
-    "kubernetes": {"namespace": _Key(), "pod": _Key(253), "container": _Key(default="main")},
-    "slurm": {"job": _Key(20), "user": _Key(32, ""), "step": _Key(20, "0")},
-    "container": {"container": _Key(), "runtime": _Key(default="docker")},
+_WORKLOAD_KEYS: Mapping[Scheduler, Mapping[str, tuple[int, str | None]]] = {
+    "kubernetes": {"namespace": (63, None), "pod": (253, None), "container": (63, "main")},
+    "slurm": {"job": (20, None), "user": (32, ""), "step": (20, "0")},
+    "container": {"container": (63, None), "runtime": (63, "docker")},
 }
-"""By scheduler."""
+"""By scheduler: the longest text in bytes and the default of each key; None: it is required."""
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
@@ -246,22 +236,21 @@ class _Reader:
             raise self._expected((*path, "scheduler"), f"one of {', '.join(_SCHEDULERS)}", name)
         keys = _WORKLOAD_KEYS[scheduler]
         self._refuse_unknown(path, value, ("scheduler", *keys))
-        found = {name: self._part(path, name, key, value) for name, key in keys.items()}
+        found: dict[str, str] = {}
+        for key, (longest, default) in keys.items():
+            text: Any = value.get(key, default)
+            if isinstance(text, int) and not isinstance(text, bool):
+                text = str(text)  # YAML reads the number of a job as a number
+            if key in value:
+                text = self._text((*path, key), text, longest)
+            elif text is None:
+                raise self._error((*path, key), "missing, expected a name")
+            found[key] = text
         if "runtime" in found and found["runtime"] not in RUNTIMES:
             raise self._expected(
                 (*path, "runtime"), f"one of {', '.join(RUNTIMES)}", found["runtime"]
             )
         return Workload(scheduler, **found)
-
-    def _part(self, path: KeyPath, name: str, key: _Key, entry: Mapping[str, Any]) -> str:
-        """Return one key of a workload as text; YAML reads the number of a job as a number."""
-        if name not in entry:
-            if key.default is None:
-                raise self._error((*path, name), "missing, expected a name")
-            return key.default
-        value = entry[name]
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        return self._text((*path, name), str(value) if is_number else value, key.longest)
 
     def _holder(self, path: KeyPath, value: Any, default: Holder | None) -> Holder | None:
         if value is None:

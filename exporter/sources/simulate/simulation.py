@@ -95,7 +95,7 @@ class Simulation(AlwaysOn):
         ]
         admits = (selection or Selection()).admits
         self.gpus = tuple(gpu for gpu in gpus if admits(gpu.device.index, gpu.device.uuid))
-        self.jobs = SimulatedJobs(self.gpus, _ranks(gpus))
+        self.jobs = SimulatedJobs(self.gpus, gpus)
         scenes = [scene for gpu in scenario.gpus for scene in gpu.scenes]
         schedulers = {each.scheduler for scene in scenes for each in scene.work.workloads}
         self.workloads = tuple(
@@ -121,11 +121,7 @@ class Simulation(AlwaysOn):
         """Return the Xids raised so far, by UUID."""
         seconds = self._clock.monotonic() - self._started
         return {
-            gpu.device.uuid: {
-                xid: XidRecord(found.count, self._started_unix + found.last_seconds)
-                for xid, found in gpu.timeline.xids(seconds).items()
-            }
-            for gpu in self.gpus
+            gpu.device.uuid: gpu.timeline.xids(seconds, self._started_unix) for gpu in self.gpus
         }
 
     def devices(self) -> Mapping[str, int]:
@@ -141,10 +137,14 @@ class SimulatedJobs(AlwaysOn):
     """Nothing is sent to the training socket."""
     up = True
 
-    def __init__(self, gpus: Sequence[_Gpu], ranks: Mapping[str, tuple[_Gpu, ...]]) -> None:
-        """Report for these `gpus`; `ranks` are all GPUs of each job, by rank."""
+    def __init__(self, gpus: Sequence[_Gpu], every: Sequence[_Gpu]) -> None:
+        """Report for these `gpus` out of `every` one of the node."""
         self._gpus = gpus
-        self._ranks = ranks
+        self._ranks: dict[str, list[_Gpu]] = {}
+        """By job, one for each user: its GPUs, in the order of their ranks."""
+        for gpu in every:
+            for owner in gpu.trainers:
+                self._ranks.setdefault(job_name(owner), []).append(gpu)
         self.rejected_total: Mapping[str, int] = {}
         self.quota_hits_total: Mapping[str, int] = {}
 
@@ -156,15 +156,6 @@ class SimulatedJobs(AlwaysOn):
             for rank, gpu in enumerate(gpus)
             if gpu in self._gpus and (report := gpu.training(job, rank, len(gpus))) is not None
         ]
-
-
-def _ranks(gpus: Sequence[_Gpu]) -> dict[str, tuple[_Gpu, ...]]:
-    """Return the GPUs of each training job, in the order of their ranks: one job for each user."""
-    jobs: dict[str, list[_Gpu]] = {}
-    for gpu in gpus:
-        for owner in gpu.trainers:
-            jobs.setdefault(job_name(owner), []).append(gpu)
-    return {job: tuple(found) for job, found in jobs.items()}
 
 
 class _Gpu:

@@ -114,14 +114,6 @@ def _spinner(of: Parameters, sm_count: int) -> Behaviour:
     return Behaviour(_steady(load), of["memory"], wobble_ratio=0.0)
 
 
-def _notebook(of: Parameters, sm_count: int) -> Behaviour:
-    return Behaviour(_steady(QUIET), of["memory"])
-
-
-def _free(of: Parameters, sm_count: int) -> Behaviour:
-    return Behaviour(_steady(QUIET), awake=False)
-
-
 def _power_capped(of: Parameters, sm_count: int) -> Behaviour:
     load = Load(
         engine=1.0, sm=0.97, occupancy=0.25, dram=0.30, tensor=0.90, fp32=0.06, integer=0.10
@@ -188,11 +180,11 @@ STORIES: Mapping[str, Story] = {
     ),
     "notebook": Story(
         "Idle, but a notebook keeps its context and memory.",
-        _notebook,
+        lambda of, sm_count: Behaviour(_steady(QUIET), of["memory"]),
         Holder("ipykernel_launc", "carol", "notebook"),
         {"memory": _ratio(0.25)},
     ),
-    "free": Story("Nobody is on it.", _free),
+    "free": Story("Nobody is on it.", lambda of, sm_count: Behaviour(_steady(QUIET), awake=False)),
     "power-capped": Story(
         "Dense matrix work under a power limit of `limit` times the default: the clock is low.",
         _power_capped,

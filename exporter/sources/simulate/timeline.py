@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from exporter.model.reading import XidRecord
 from exporter.sources.simulate.physics import IDLE_POWER_RATIO, Hardware, memory_clock_hertz, phase
 from exporter.sources.simulate.scenario import Scene
 from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
@@ -28,14 +29,6 @@ class Act:
     """Raised as the act begins."""
     work: Work = NO_WORK
     """The workloads on it, also while it is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class XidCount:
-    """How often a timeline has raised one Xid, and when last."""
-
-    count: int
-    last_seconds: float
 
 
 class Timeline:
@@ -101,18 +94,17 @@ class Timeline:
         joules = self.integral(until).power - self.integral(max(0.0, since)).power
         return (joules + before) / (until - since)
 
-    def xids(self, seconds: float) -> dict[int, XidCount]:
-        """Return the Xids raised up to this time."""
-        found: dict[int, XidCount] = {}
+    def xids(self, seconds: float, started_unix: float) -> dict[int, XidRecord]:
+        """Return the Xids raised up to this time of a timeline that started at a Unix time."""
+        found: dict[int, XidRecord] = {}
         for act, start in zip(self._acts, self._starts, strict=True):
             if act.xid is None or seconds < start:
                 continue
             turns = (seconds - start) // self._length if math.isfinite(self._length) else 0.0
-            earlier = found.get(act.xid, XidCount(0, 0.0))
-            found[act.xid] = XidCount(
-                earlier.count + int(turns) + 1,
-                max(earlier.last_seconds, start + (turns * self._length if turns else 0.0)),
-            )
+            last = started_unix + start + (turns * self._length if turns else 0.0)
+            earlier = found.get(act.xid, XidRecord(0, last))
+            count = earlier.count + int(turns) + 1
+            found[act.xid] = XidRecord(count, max(earlier.last_timestamp_seconds, last))
         return found
 
 

@@ -249,42 +249,31 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, int(rank) - 1)]
 
 
+COLUMNS = {
+    "p50_ms": ("p50 ms", ".2f"),
+    "p99_ms": ("p99 ms", ".2f"),
+    "cpu_percent": ("CPU %", ".2f"),
+    "rss_mb": ("RSS MB", ".1f"),
+    "series": ("series", ""),
+    "calls": ("calls/GPU/s", ".1f"),
+}
+"""The head and the format of each figure."""
+
+
 def report(figures: Sequence[Figures]) -> str:
     """Return the table: a row for each exporter and latency, and one for each pair's ratios."""
-    head = ["exporter, driver latency", "p50 ms", "p99 ms", "CPU %", "RSS MB", "series"]
-    head += ["calls/GPU/s", "connection"]
     rows = []
-    for ours, peer in _pairs(figures):
-        for one in (ours, peer):
-            rows.append(
-                [
-                    f"{one.name}, {one.latency_us} µs",
-                    f"{one.p50_ms:.2f}",
-                    f"{one.p99_ms:.2f}",
-                    f"{one.cpu_percent:.2f}",
-                    f"{one.rss_mb:.1f}",
-                    str(one.series),
-                    f"{one.calls:.1f}",
-                    "kept" if one.keeps_alive else "new each",
-                ]
-            )
-        rows.append(
-            [
-                f"ratio, {ours.latency_us} µs",
-                *(
-                    f"{mine / theirs:.2f}" if theirs else "-"
-                    for mine, theirs in (
-                        (ours.p50_ms, peer.p50_ms),
-                        (ours.p99_ms, peer.p99_ms),
-                        (ours.cpu_percent, peer.cpu_percent),
-                        (ours.rss_mb, peer.rss_mb),
-                        (ours.series, peer.series),
-                        (ours.calls, peer.calls),
-                    )
-                ),
-                "",
-            ]
-        )
+    for pair in _pairs(figures):
+        for one in pair:
+            cells = [format(getattr(one, name), form) for name, (_, form) in COLUMNS.items()]
+            connection = "kept" if one.keeps_alive else "new each"
+            rows.append([f"{one.name}, {one.latency_us} µs", *cells, connection])
+        ratios = []
+        for name in COLUMNS:
+            mine, theirs = (getattr(one, name) for one in pair)
+            ratios.append(f"{mine / theirs:.2f}" if theirs else "-")
+        rows.append([f"ratio, {pair[0].latency_us} µs", *ratios, ""])
+    head = ["exporter, driver latency", *(head for head, _ in COLUMNS.values()), "connection"]
     return table(head, rows)
 
 

@@ -9,7 +9,6 @@ import multiprocessing
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.benchmarks.rig import (
@@ -38,18 +37,6 @@ HEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one size of node costs."""
-
-    gpus: int
-    series: int
-    page_bytes: int
-    zipped_bytes: int
-    microseconds: dict[str, float]
-    rss_mb: float
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure each size in a process of its own and print one line for each."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.scaling", description=__doc__)
@@ -57,35 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ticks", type=int, default=200)
     options = parser.parse_args(argv)
     print(f"{machine()}\n{options.ticks} ticks each, CPU time of all threads\n", flush=True)
-    costs = []
+    rows = []
     for gpus in map(int, options.gpus.split(",")):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            costs.append(pool.apply(cost, (gpus, options.ticks)))
-    print(table(HEAD, [_row(one) for one in costs]))
+            rows.append(pool.apply(row, (gpus, options.ticks)))
+    print(table(HEAD, rows))
     return 0
 
 
-def _row(one: Cost) -> list[str]:
-    spent = one.microseconds
-    per_gpu = [
-        spent["tick"],
-        spent["read"],
-        spent["derive"],
-        spent["render"] + spent["gzip"],
-    ]
-    return [
-        str(one.gpus),
-        str(one.series),
-        f"{one.page_bytes / 1e3:.0f}",
-        f"{one.zipped_bytes / 1e3:.0f}",
-        f"{spent['tick'] / 1e3:.2f}",
-        *(f"{part / 1e3 / one.gpus:.3f}" for part in per_gpu),
-        f"{one.rss_mb:.1f}",
-    ]
-
-
-def cost(gpus: int, ticks: int) -> Cost:
-    """Measure one size of node in this process."""
+def row(gpus: int, ticks: int) -> list[str]:
+    """Measure one size of node in this process; return its line of the table."""
     with tempfile.TemporaryDirectory() as directory:
         fake = fake_in_this_process(Path(directory), busy_node(gpus))
         bench = Accelerated(fake, gpus)
@@ -98,7 +66,17 @@ def cost(gpus: int, ticks: int) -> Cost:
         finally:
             bench.stop()
     plain = gzip.decompress(zipped)
-    return Cost(gpus, series(plain.decode()), len(plain), len(zipped), spent, rss_mb())
+    rendered = spent["render"] + spent["gzip"]
+    per_gpu = (spent["tick"], spent["read"], spent["derive"], rendered)
+    return [
+        str(gpus),
+        str(series(plain.decode())),
+        f"{len(plain) / 1e3:.0f}",
+        f"{len(zipped) / 1e3:.0f}",
+        f"{spent['tick'] / 1e3:.2f}",
+        *(f"{part / 1e3 / gpus:.3f}" for part in per_gpu),
+        f"{rss_mb():.1f}",
+    ]
 
 
 if __name__ == "__main__":

@@ -17,15 +17,13 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.rig import EPOCH, busy_node, machine, rss_mb, table
-from tests.e2e.daemons import Key, Page
-from tests.e2e.processes import Process
+from tests.e2e.daemons import Daemon, Key, Page
 from tests.fake_nvml import FakeNvml, fault
 from tests.soak.launcher import PACE_VARIABLE, PROGRAM
 from tests.soak.visitors import Jobs, Viewers, Web
@@ -120,35 +118,19 @@ class Soak:
     def __init__(self, directory: Path, hours: float, pace: float, every: float) -> None:
         self._seconds = hours * 3600
         self._driver = FakeNvml(directory / "driver", scenario(self._seconds, every), clock=EPOCH)
-        self._socket = directory / "t.sock"
-        self._config = directory / "config.yml"
-        self._config.write_text("metrics: {level: full}\n", encoding="utf-8")
-        command = [
-            *PROGRAM,
-            "serve",
-            "--web.listen-address=127.0.0.1:0",
-            f"--training.socket={self._socket}",
-            f"--config.file={self._config}",
-            "--no-source.kmsg",
-            "--process.memory",
-        ]
+        config = directory / "config.yml"
+        config.write_text("metrics: {level: full}\n", encoding="utf-8")
         env = {**self._driver.environment(), PACE_VARIABLE: str(pace)}
-        self.daemon = Process(command, directory / "daemon", env)
-        found = self.daemon.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")
-        self.port = int(found[1])
+        flags = (f"--config.file={config}", "--no-source.kmsg", "--process.memory")
+        self.daemon = Daemon(directory / "daemon", env, flags, PROGRAM)
 
     def now(self) -> float:
         """Return the simulated seconds since the start."""
         return self._driver.now() - EPOCH
 
-    def page(self) -> Page:
-        """Return what a scrape shows."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-            return Page(answer.read().decode())
-
     def sample(self) -> Sample:
         """Return what the process has now; no client may be connected."""
-        series = len(self.page().samples)
+        series = len(self.daemon.metrics().samples)
         descriptors = wait_until(self._settled_descriptors, SETTLED_SECONDS, "stable descriptors")
         pid = self.daemon.pid
         return Sample(
@@ -166,8 +148,8 @@ class Soak:
     def run(self) -> Verdict:
         """Live through it; return what was left."""
         uuids = self._uuids()
-        web, viewers = Web(self.port, uuids), Viewers(self.port)
-        jobs = Jobs(str(self._socket), uuids)
+        web, viewers = Web(self.daemon.port, uuids), Viewers(self.daemon.port)
+        jobs = Jobs(self.daemon.socket, uuids)
         samples: list[Sample] = []
         try:
             for _ in range(len(uuids) * 16):  # every page and format once: what is loaded stays
@@ -177,11 +159,11 @@ class Soak:
             self._segment(web, viewers, jobs)
             self._until(self.now() + FORGOTTEN_SECONDS)
             baseline, first = self._series(), self.sample()
-            print(head(), line(first), sep="\n", flush=True)
+            print(first, flush=True)
             while self.now() < self._seconds:
                 self._segment(web, viewers, jobs)
                 samples.append(self.sample())
-                print(line(samples[-1]), flush=True)
+                print(samples[-1], flush=True)
             self._until(self.now() + FORGOTTEN_SECONDS)
             complaints = [*web.unexpected[:5], *self._left(baseline, first)]
         finally:
@@ -200,7 +182,7 @@ class Soak:
 
     def _uuids(self) -> list[str]:
         def known() -> list[str] | None:
-            rows = self.page().rows("gpu_info")
+            rows = self.daemon.metrics().rows("gpu_info")
             return [labels["uuid"] for labels, _ in rows] if len(rows) == GPUS else None
 
         return wait_until(known, what="both GPUs")
@@ -231,7 +213,7 @@ class Soak:
         """Return the series that are there while no job comes or goes and no GPU is at fault."""
 
         def healthy() -> Page | None:
-            page = self.page()
+            page = self.daemon.metrics()
             ups = [value for _, value in page.rows("gpu_up")]
             return page if ups == [1.0] * GPUS else None
 
@@ -277,19 +259,6 @@ class Soak:
 
 def _of_a_job(key: Key) -> bool:
     return any(name == "training_job" for name, _ in key[1])
-
-
-def head() -> str:
-    """Return the head of the table."""
-    return f"{'hours':>6} {'RSS MB':>7} {'threads':>7} {'descriptors':>11} {'series':>6}"
-
-
-def line(sample: Sample) -> str:
-    """Return one line of the table."""
-    return (
-        f"{sample.hours:6.2f} {sample.rss_mb:7.2f} {sample.threads:7d}"
-        f" {sample.descriptors:11d} {sample.series:6d}"
-    )
 
 
 def summary(verdict: Verdict, most_rows: int = 12) -> str:

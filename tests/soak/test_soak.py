@@ -29,7 +29,7 @@ def test_twelve_minutes_leave_nothing(soak: Soak, capsys: pytest.CaptureFixture[
     assert verdict.ticks >= HOURS * 3600
     assert verdict.answered > 100
     assert verdict.warm == []
-    assert "RSS MB" in capsys.readouterr().out
+    assert "rss_mb=" in capsys.readouterr().out
 
 
 def test_growth_after_the_warm_up_counts() -> None:

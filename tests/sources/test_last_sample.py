@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import replace
 
 import pytest
@@ -201,30 +200,6 @@ def test_no_time_is_covered_that_has_not_passed(
                 assert found.engine == pytest.approx(0.5)
                 covered += found.seconds
     assert began is None or covered <= now - began + 1e-9
-
-
-def test_putting_and_taking_side_by_side() -> None:
-    """One thread puts while another takes: every second is counted once."""
-    held = Held()
-    held.restart(0.0)
-    held.put(dcgm(), 0.0, FOREVER)
-    ended = threading.Event()
-
-    def put() -> None:
-        for now in range(1, 2000):
-            held.put(dcgm(), now / 1000, FOREVER)
-        ended.set()
-
-    thread = threading.Thread(target=put)
-    thread.start()
-    taken, seconds = 0, 0.0
-    while not ended.is_set():
-        taken += 1
-        found = held.take(taken * 0.01)
-        seconds += 0.0 if found is None else found.seconds
-    thread.join()
-
-    assert seconds == pytest.approx(taken * 0.01)
 
 
 def test_a_source_reads_its_shares_from_the_round_after_they_are_known() -> None:

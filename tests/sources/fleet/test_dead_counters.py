@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.sources.fleet.dead_counters import DeadCounters, is_dead, worked_seconds
+from exporter.sources.fleet.dead_counters import DeadCounters, worked_seconds
 from exporter.sources.reading_state import Journal
 
 DEAD = Activity("gpm", 1.0, engine=0.0, sm=0.0, tensor=0.0, dram=0.0)
@@ -62,14 +62,6 @@ def test_without_a_process_a_low_utilization_is_no_work() -> None:
     assert worked_seconds(vitals(0.1, 100.0), 400.0, opened=False) == pytest.approx(0.2)
 
 
-def test_what_is_dead() -> None:
-    """Every unit that is read, and one of those that no kernel leaves at rest."""
-    assert is_dead(DEAD)
-    assert is_dead(STOCK)
-    assert not is_dead(ALIVE)
-    assert not is_dead(Activity("dcgm", 1.0, tensor=0.0, dram=0.0))
-
-
 def test_zeros_are_believed_for_a_moment_and_then_not(caplog: pytest.LogCaptureFixture) -> None:
     """One line, one state, one failure; and when something counts again, one line more."""
     caplog.set_level("INFO")
@@ -117,14 +109,6 @@ def test_contradictions_of_short_work_add_up(on: int, off: int) -> None:
     assert not any(found[first:])
 
 
-def test_true_counters_of_short_work_are_believed() -> None:
-    """Utilization lags by one reading: each stretch of work begins and ends with a 0."""
-    dead = Dead(Journal("GPU 0"))
-    for now in range(300):
-        activity = ALIVE if now % 5 in (1, 2) else DEAD
-        assert dead.read(activity, float(now), working=now % 5 < 4)
-
-
 def test_old_activity_has_more_time() -> None:
     """The mean over 30 s before the work began is 0 for as long as it stands."""
     dead = Dead(Journal("GPU 0"))
@@ -132,19 +116,6 @@ def test_old_activity_has_more_time() -> None:
     found = [dead.read(old, float(now), working=True) for now in range(40)]
 
     assert found == [True] * 33 + [False] * 7
-
-
-def test_each_source_is_judged_by_itself() -> None:
-    """Another one may count."""
-    dead = Dead(Journal("GPU 0"))
-    for now in range(10):
-        dead.work(1.0)
-        found = [
-            dead.believed(name, activity, float(now))
-            for name, activity in (("gpm", DEAD), ("dcgm", ALIVE))
-        ]
-
-    assert found == [False, True]
 
 
 @given(

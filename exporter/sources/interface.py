@@ -86,20 +86,16 @@ class Lendable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CounterOptions:
-    """How the counter sources are configured that read all GPUs at once."""
+    """How the counter sources are configured that read all GPUs at once, as their flags say."""
 
     interval_seconds: float = 1.0
     """Between two rounds of the fleet."""
     dcgm_url: str | None = None
-    """Of a dcgm-exporter's page; None: the usual address, if one answers there."""
     dcgm_user: str | None = None
     dcgm_password: str | None = field(default=None, repr=False)
     dcgm_host: str | None = None
-    """HOST:PORT, or the path of the Unix socket, of a DCGM hostengine; None: none is asked."""
     dcgm_bindings: str | None = None
-    """The folder of DCGM's Python bindings; None: where its package installs them."""
     cupti_duty: float = 1.0
-    """The share of time in which CUPTI samples."""
     nvml_library: str | None = None
     """As the fleet loads it; None: as the dynamic linker finds it."""
     procfs: str = "/proc"
@@ -192,33 +188,22 @@ CONTAINER_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 """Where Docker and Podman listen."""
 
 
-def _no_containers() -> frozenset[str]:
-    return frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """How the sources of workloads are configured."""
+    """How the sources of workloads are configured, as their flags say."""
 
     kubernetes_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """Of the kubelet's pod resources API."""
     kubernetes_pods_socket: str = "/var/lib/kubelet/pods-api/pods-api.sock"
-    """Of the kubelet's pods API."""
     kubernetes_pod_labels: re.Pattern[str] | None = None
-    """The labels of pods whose whole name matches are published; None: none."""
     kubernetes_resources: tuple[str, ...] = ()
-    """Names of resources that are GPUs, beside nvidia.com/gpu and nvidia.com/mig-*."""
     kubernetes_ignore_pods: re.Pattern[str] | None = None
-    """NAMESPACE/POD, as a whole, of pods that only watch the GPUs they are given."""
     slurm_job_map: str = "/var/lib/dcgm-exporter/job-mapping"
     """The folder of prolog files that are named by the number of a GPU."""
     slurm_gpustat: str = "/run/gpustat"
     """The folder of prolog files that are named by the UUID of a GPU."""
     slurm_numbering: Literal["index", "minor"] = "index"
-    """What a number in a prolog file's name is: the driver's index, or the N of /dev/nvidiaN."""
     container_sockets: tuple[str, ...] = CONTAINER_SOCKETS
-    """Of the runtimes' APIs, those that are there."""
-    containers: Callable[[], frozenset[str]] = _no_containers
+    containers: Callable[[], frozenset[str]] = frozenset
     """Returns the ids of the containers that have a process on a GPU."""
     procfs: str = "/proc"
     sysfs: str = "/sys"

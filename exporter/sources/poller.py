@@ -63,8 +63,8 @@ class PolledSource(Generic[Report]):
         self._comes_and_goes = comes_and_goes
         self._there = comes_and_goes
         """Whether it ever was."""
-        self._backed_off = 1
-        """Intervals until the next poll."""
+        self.wait_seconds = interval_seconds
+        """Until the next poll."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -95,12 +95,6 @@ class PolledSource(Generic[Report]):
                 ),
             )
 
-    @property
-    def wait_seconds(self) -> float:
-        """Return how long to wait before the next poll."""
-        with self._lock:
-            return self._interval_seconds * self._backed_off
-
     def read_once(self) -> None:
         """Poll once; keep the report, or why there is none."""
         started = self._clock.monotonic()
@@ -125,11 +119,12 @@ class PolledSource(Generic[Report]):
             self._there = True
             self._seconds = now - started
             self._problem = problem
-            self._backed_off = min(2 * self._backed_off, MOST_BACKED_OFF) if busy else 1
+            longest = MOST_BACKED_OFF * self._interval_seconds
+            again = min(2 * self.wait_seconds, longest)
+            self.wait_seconds = again if busy else self._interval_seconds
             kept = self._report is not None and not self._comes_and_goes
-            if problem is not None:
-                self._failures += 1
-            else:
+            self._failures += problem is not None
+            if problem is None:
                 self._read_at = now
                 if report != self._report:
                     self._report = report

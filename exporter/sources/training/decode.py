@@ -10,8 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from exporter.model.training import (
     NO_DEVICE,
@@ -57,6 +56,8 @@ _CLIENT_DEGRADATIONS = TRAINING_DEGRADATIONS.keys() - {UNVERIFIED}
 _NUMBERS = (float, int)
 """Nothing else: true and false are not numbers."""
 
+Value = TypeVar("Value")
+
 
 class Claim(NamedTuple):
     """What a process reports of itself, checked for form alone."""
@@ -83,10 +84,6 @@ class Claim(NamedTuple):
     """What it is in now, one of ``TRAINING_PHASES``; None where it does not say."""
     flops_launched: bool = False
     """Whether its FLOPs are those that it has launched, done or not."""
-
-
-_LOADERS = lru_cache(maxsize=1024)(Loader)
-"""Loaders rarely change and are often the same on every rank."""
 
 
 def decode(data: bytes) -> Claim:
@@ -116,18 +113,19 @@ def decode(data: bytes) -> Claim:
         rank=_integer(get("rank"), "rank", 0, MOST_RANK),
         totals=_totals(get),
         device=_device(get("device")),
-        world_size=_optional_integer(get("world_size"), "world_size", 1, MOST_RANK + 1),
+        world_size=_optional(_integer, get("world_size"), "world_size", 1, MOST_RANK + 1),
         framework=_optional_name(get("framework"), "framework"),
         precision=_optional_name(get("precision"), "precision"),
         instrumentation=_instrumentation(get("instrumentation")),
         loader=_loader(get("loader")),
         memory_bytes=_memory(get("memory_bytes")),
         degraded=_degraded(get("degraded")),
-        flops_launched=_optional_boolean(get("model_flops_launched"), "model_flops_launched")
-        or False,
-        errors=_optional_integer(get("errors"), "errors", 0, _MOST_WHOLE) or 0,
+        flops_launched=bool(
+            _optional(_boolean, get("model_flops_launched"), "model_flops_launched")
+        ),
+        errors=_optional(_integer, get("errors"), "errors", 0, _MOST_WHOLE) or 0,
         error=error[:MOST_ERROR_CHARACTERS] if type(error) is str else None,
-        exited=_optional_boolean(get("exit"), "exit") or False,
+        exited=bool(_optional(_boolean, get("exit"), "exit")),
         phase=_phase(get("in")),
     )
 
@@ -155,26 +153,22 @@ def _parse(data: bytes) -> Any:
 def _totals(get: Callable[[str], Any]) -> TrainingTotals:
     step_seconds = _number(get("step_seconds"), "step_seconds")
     phase_seconds = _phases(get("phase_seconds"), "phase_seconds")
-    stalls = get("phase_gpu_idle_seconds")
-    idle_seconds = {} if stalls is None else _phases(stalls, "phase_gpu_idle_seconds")
+    idle_seconds = _optional(_phases, get("phase_gpu_idle_seconds"), "phase_gpu_idle_seconds") or {}
     if _exceeds(math.fsum(phase_seconds.values()), step_seconds):
         raise Rejected("schema", "phase_seconds: add up to more than step_seconds")
     for phase, seconds in idle_seconds.items():
         if _exceeds(seconds, phase_seconds.get(phase, 0.0)):
             raise Rejected("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
-    samples, model_flops = get("samples"), get("model_flops")
     return TrainingTotals(
         steps=_number(get("steps"), "steps"),
         batches=_number(get("batches"), "batches"),
-        samples=None if samples is None else _number(samples, "samples"),
+        samples=_optional(_number, get("samples"), "samples"),
         step_seconds=step_seconds,
         phase_seconds=phase_seconds,
         phase_gpu_idle_seconds={
             phase: seconds for phase, seconds in idle_seconds.items() if phase in phase_seconds
         },
-        model_flops=(
-            None if model_flops is None else _number(model_flops, "model_flops", MOST_FLOPS)
-        ),
+        model_flops=_optional(_number, get("model_flops"), "model_flops", MOST_FLOPS),
     )
 
 
@@ -220,14 +214,14 @@ def _integer(value: Any, key: str, least: int, most: int) -> int:
     raise _unfit(key, f"a whole number from {least} to {most}", value)
 
 
-def _optional_integer(value: Any, key: str, least: int, most: int) -> int | None:
-    return None if value is None else _integer(value, key, least, most)
-
-
-def _optional_boolean(value: Any, key: str) -> bool | None:
-    if value is None or type(value) is bool:
+def _boolean(value: Any, key: str) -> bool:
+    if type(value) is bool:
         return value
     raise _unfit(key, "true or false", value)
+
+
+def _optional(read: Callable[..., Value], value: Any, key: str, *limits: float) -> Value | None:
+    return None if value is None else read(value, key, *limits)
 
 
 def _name(value: Any, key: str, most_bytes: int) -> str:
@@ -264,30 +258,32 @@ def _instrumentation(value: Any) -> str:
 
 
 def _loader(value: Any) -> Loader:
-    if value is None:
-        return _LOADERS()
-    if type(value) is not dict:
-        raise _unfit("loader", "an object", value)
-    get = value.get
-    return _LOADERS(
-        _optional_integer(get("workers"), "workers", 0, MOST_RANK),
-        _optional_integer(get("prefetch_factor"), "prefetch_factor", 0, MOST_RANK),
-        _optional_boolean(get("pin_memory"), "pin_memory"),
-        _optional_boolean(get("persistent_workers"), "persistent_workers"),
-        _optional_integer(get("ready_batches"), "ready_batches", 0, MOST_RANK),
+    get = _object(value, "loader").get
+    return Loader(
+        _optional(_integer, get("workers"), "workers", 0, MOST_RANK),
+        _optional(_integer, get("prefetch_factor"), "prefetch_factor", 0, MOST_RANK),
+        _optional(_boolean, get("pin_memory"), "pin_memory"),
+        _optional(_boolean, get("persistent_workers"), "persistent_workers"),
+        _optional(_integer, get("ready_batches"), "ready_batches", 0, MOST_RANK),
     )
 
 
 def _memory(value: Any) -> dict[str, int]:
+    said = _object(value, "memory_bytes")
+    return {
+        kind: _integer(said[kind], kind, 0, _MOST_WHOLE)
+        for kind in MEMORY_KINDS
+        if said.get(kind) is not None
+    }
+
+
+def _object(value: Any, key: str) -> dict[str, Any]:
+    """Return an object, which may be left out."""
     if value is None:
         return {}
     if type(value) is not dict:
-        raise _unfit("memory_bytes", "an object", value)
-    return {
-        kind: _integer(value[kind], kind, 0, _MOST_WHOLE)
-        for kind in MEMORY_KINDS
-        if value.get(kind) is not None
-    }
+        raise _unfit(key, "an object", value)
+    return value
 
 
 def _degraded(value: Any) -> tuple[str, ...]:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Unix socket that training jobs report to: bind it, check it, remove it.
 
-Other users may be able to write to its directory, and replace the socket by a link at any time. So
-open the directory once, and change the permissions of open files only: sockets of this user without
-a second name. A user who may write there can still remove the socket, or move another socket of
-this user into its place, which then gets its permissions.
+Other users may be able to write to its directory, and put a link in the place of the socket at any
+time. So files are made with their permissions, which are never changed later. A user who may write
+there can still remove the socket, or move another one into its place.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import grp
 import os
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from exporter.errors import SourceError
@@ -24,7 +23,6 @@ SYSTEM_DIRECTORY = "/run"
 USER_DIRECTORY_VARIABLE = "XDG_RUNTIME_DIR"
 NAME = "roofline-exporter/training.sock"
 DIRECTORY_MODE = 0o755
-_OPEN = os.O_PATH | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,6 @@ class Endpoint:
         """
         self.path = path
         self._file: tuple[int, int] | None = None
-        self._directory: int | None = None
         try:
             self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         except OSError as error:
@@ -71,24 +68,14 @@ class Endpoint:
 
     def _bind(self, access: SocketAccess) -> None:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        with contextlib.suppress(OSError):
-            # Linux makes the file with the socket's permissions, so it is never open to more.
-            os.fchmod(self.socket.fileno(), access.mode)
-        folder, name = os.path.split(self.path)
-        self._directory = _open_directory(folder)
-        _refuse_open_to_all(self._directory)
-        _remove_stale(self._directory, name, self.path)
-        self.socket.bind(self.path)
-        file = _open_own_socket(self._directory, name)
-        try:
-            found = os.fstat(file)
-            self._file = found.st_dev, found.st_ino
-            if access.group is not None:
-                os.chown(_opened(file), -1, _group_id(access.group))
-            if stat.S_IMODE(os.fstat(file).st_mode) != access.mode:  # the umask took a part of it
-                os.chmod(_opened(file), access.mode)
-        finally:
-            os.close(file)
+        group = None if access.group is None else _group_id(access.group)
+        _make_directory(os.path.dirname(self.path))
+        _remove_stale(self.path)
+        with _permissions(access.mode):
+            self.socket.bind(self.path)
+        self._file = _file_at(self.path)
+        if group is not None:
+            os.chown(self.path, -1, group, follow_symlinks=False)
 
     def is_reachable(self) -> bool:
         """Return whether clients that use the path reach this socket."""
@@ -96,85 +83,50 @@ class Endpoint:
 
     def close(self) -> None:
         """Close the socket; remove its file unless another one has replaced it."""
-        if self._directory is not None:
-            name = os.path.basename(self.path)
-            if self._file is not None and _file_at(name, self._directory) == self._file:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=self._directory)
-            os.close(self._directory)
-        self._file = self._directory = None
+        if self.is_reachable():
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        self._file = None
         self.socket.close()
 
 
-def _file_at(path: str, directory: int | None = None) -> tuple[int, int] | None:
+def _file_at(path: str) -> tuple[int, int] | None:
     """Return device and inode of a file; None if there is none."""
     try:
-        found = os.stat(path, dir_fd=directory, follow_symlinks=False)
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-def _opened(file: int) -> str:
-    """Return a path to an open file, whatever has replaced it in its directory."""
-    return f"/proc/self/fd/{file}"
+@contextlib.contextmanager
+def _permissions(mode: int) -> Iterator[None]:
+    """Have files and directories made with exactly these permissions."""
+    umask = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(umask)
 
 
-def _open_directory(path: str) -> int:
-    """Open a directory; create it if it is missing. Links to directories are followed.
+def _make_directory(path: str) -> None:
+    """Create a directory, and those above it, where they are missing.
 
     Raises:
-        SourceError: it is missing, and anybody may write to the one above it.
-        OSError: it cannot be opened or made.
+        SourceError: any user may replace the files of others in it.
+        OSError: it cannot be made.
     """
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(path, _OPEN | os.O_DIRECTORY)
-    above = _open_directory(os.path.dirname(path))
-    try:
-        _refuse_open_to_all(above)
-        name = os.path.basename(path)
-        is_new = True
-        try:
-            os.mkdir(name, DIRECTORY_MODE, dir_fd=above)
-        except FileExistsError:
-            is_new = False
-        made = os.open(name, _OPEN | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
-    finally:
-        os.close(above)
-    if is_new:
-        with contextlib.suppress(OSError):
-            # Jobs of all users pass through, whatever the umask is.
-            os.chmod(_opened(made), DIRECTORY_MODE)
-    return made
-
-
-def _refuse_open_to_all(directory: int) -> None:
-    """Raise SourceError for a directory in which any user may replace the files of others."""
-    mode = os.fstat(directory).st_mode
+    if not os.path.isdir(path):
+        _make_directory(os.path.dirname(path))
+        # Jobs of all users pass through. Another daemon may be making it as well.
+        with _permissions(DIRECTORY_MODE), contextlib.suppress(FileExistsError):
+            os.mkdir(path)
+    mode = os.stat(path).st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise SourceError("any user may write to its directory, which has no sticky bit")
 
 
-def _open_own_socket(directory: int, name: str) -> int:
-    """Open the file of the socket that was just bound, without following a link.
-
-    Raises:
-        SourceError: something else has taken its place.
-        OSError: it is gone.
-    """
-    try:
-        file = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=directory)
-    except FileNotFoundError:
-        raise SourceError("it was removed, or its directory replaced, at once") from None
-    found = os.fstat(file)
-    is_own = stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
-    if not is_own:
-        os.close(file)
-        raise SourceError("it was replaced at once")
-    return file
-
-
-def _remove_stale(directory: int, name: str, path: str) -> None:
+def _remove_stale(path: str) -> None:
     """Remove a socket file that no process listens on.
 
     Raises:
@@ -182,7 +134,7 @@ def _remove_stale(directory: int, name: str, path: str) -> None:
         OSError: the file cannot be read or removed.
     """
     try:
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        found = os.lstat(path)
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
@@ -194,9 +146,8 @@ def _remove_stale(directory: int, name: str, path: str) -> None:
         raise SourceError("another process listens there (--training.socket takes another path)")
     if code != errno.ECONNREFUSED:
         raise SourceError(os.strerror(code))
-    if _file_at(name, directory) == (found.st_dev, found.st_ino):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=directory)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _group_id(group: str) -> int:

@@ -50,6 +50,11 @@ IDLE_SECONDS = 10.0
 """An entry that was silent for longer makes room for a new one of the same user."""
 _MOST_USERS = 256
 _TOTALS = tuple(field.name for field in fields(TrainingTotals))
+_CLAIMED = {field.name for field in fields(TrainingReport)} & set(Claim._fields) - {
+    "device",
+    "phase",
+}
+"""What a report has as it was claimed."""
 
 Key = TypeVar("Key", bound=Hashable)
 _Job = tuple[int, str]
@@ -155,13 +160,9 @@ class Ledger:
         self._ids: dict[_Job, set[str]] = {}
         self._job_quota: Quota[_Job] = Quota(max_jobs)
         self._rank_quota: Quota[str] = Quota(max_ranks)
-        self._taken = 0
-        self._checked_at = float("-inf")
-
-    @property
-    def taken_total(self) -> int:
+        self.taken_total = 0
         """How many claims were accepted."""
-        return self._taken
+        self._checked_at = float("-inf")
 
     def take(self, claim: Claim, arrival: Arrival) -> None:
         """Accept a claim.
@@ -177,7 +178,8 @@ class Ledger:
                 entry = self._admit(claim, arrival)
             else:
                 _check_next(entry, claim, arrival.peer)
-                _check_bounds(entry, claim.totals, now)
+                _check_age(claim.totals, now - entry.born_monotonic_seconds)
+                _check_growth(entry, claim.totals, now)
                 entry.announced_wait_seconds += _announced_wait(entry.claim, claim)
                 entry.claim = claim
                 entry.device = claim.device if entry.device is None else entry.device
@@ -188,7 +190,7 @@ class Ledger:
             entry.received_timestamp_seconds = arrival.timestamp_seconds
             self._rank_quota.use(arrival.peer.uid, claim.report_id, now)
             self._job_quota.use(arrival.peer.uid, entry.job, now)
-            self._taken += 1
+            self.taken_total += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
         """Return the last report of each process, in the order in which the processes appeared.
@@ -212,7 +214,7 @@ class Ledger:
             raise Rejected("credentials", f"pid: {claim.pid} is not the sender's")
         started = self._processes.started(peer.pid)
         age_seconds = self._processes.age_seconds(started)
-        check_age(claim.totals, age_seconds)
+        _check_age(claim.totals, age_seconds)
         for report_id in leaving:
             self._drop(report_id)
         entry = self._entries[claim.report_id] = _Entry(
@@ -277,12 +279,30 @@ class Ledger:
         return self._processes.started(entry.peer.pid) != entry.started
 
 
-def _check_bounds(entry: _Entry, totals: TrainingTotals, now: float) -> None:
-    """Raise Rejected where totals are more than the process can have done by then."""
-    check_age(totals, now - entry.born_monotonic_seconds)
-    check_growth(
-        totals.step_seconds - entry.first_step_seconds, now - entry.first_monotonic_seconds
-    )
+def _check_age(totals: TrainingTotals, age_seconds: float) -> None:
+    """Raise Rejected where totals are more than a process of this age can have done.
+
+    Phases need no check: `decode` has refused those that exceed the wall time of the loop.
+    """
+    seconds = FASTER_RATIO * max(age_seconds, 0.0) + AGE_SLACK_SECONDS
+    if totals.step_seconds > seconds:
+        raise _implausible("step_seconds", totals.step_seconds, f"its process has {seconds:.0f} s")
+    for name, rate in MOST_PER_SECOND.items():
+        count: float | None = getattr(totals, name)
+        if count is not None and count > rate * seconds:
+            raise _implausible(name, count, f"at most {rate:g} a second are believed")
+
+
+def _check_growth(entry: _Entry, totals: TrainingTotals, now: float) -> None:
+    """Raise Rejected where the loop's wall time grew faster than time since the first report."""
+    grown = totals.step_seconds - entry.first_step_seconds
+    elapsed = now - entry.first_monotonic_seconds
+    if grown > FASTER_RATIO * elapsed + GROWTH_SLACK_SECONDS:
+        raise _implausible("step_seconds", grown, f"{elapsed:.0f} s after the first report")
+
+
+def _implausible(key: str, value: float, why: str) -> Rejected:
+    return Rejected("implausible", f"{key}: {value:g} is too much, {why}")
 
 
 def _announced_wait(before: Claim, now: Claim) -> float:
@@ -302,17 +322,9 @@ def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
         raise Rejected("old", f"sequence: {claim.sequence} after {known.sequence}")
     if (claim.job, claim.rank) != (known.job, known.rank):
         raise Rejected("schema", "id: belongs to another job or rank")
-    key = _falling(known.totals, claim.totals)
-    if key is not None:
-        raise Rejected("schema", f"{key}: fell")
-
-
-def _falling(before: TrainingTotals, now: TrainingTotals) -> str | None:
-    """Return the name of a total that fell or is no longer reported, or None."""
     for name in _TOTALS:
-        if _fell(getattr(before, name), getattr(now, name)):
-            return name
-    return None
+        if _fell(getattr(known.totals, name), getattr(claim.totals, name)):
+            raise Rejected("schema", f"{name}: fell")
 
 
 def _fell(before: Any, now: Any) -> bool:
@@ -326,62 +338,19 @@ def _fell(before: Any, now: Any) -> bool:
 
 def _report(report_id: str, entry: _Entry) -> TrainingReport:
     claim = entry.claim
+    alive = not (claim.exited or entry.is_gone)
     entry.report = TrainingReport(
-        report_id=report_id,
-        job=claim.job,
-        rank=claim.rank,
+        **{name: getattr(claim, name) for name in _CLAIMED},
+        device=entry.device,
+        phase=claim.phase if alive else None,
         received_monotonic_seconds=entry.received_monotonic_seconds,
         received_timestamp_seconds=entry.received_timestamp_seconds,
-        totals=claim.totals,
-        device=entry.device,
         uid=entry.peer.uid,
         owner=entry.owner,
         host_pids=entry.host_pids,
-        world_size=claim.world_size,
-        framework=claim.framework,
-        precision=claim.precision,
-        instrumentation=claim.instrumentation,
-        loader=claim.loader,
-        memory_bytes=claim.memory_bytes,
-        degraded=claim.degraded,
-        flops_launched=claim.flops_launched,
-        phase=None if claim.exited or entry.is_gone else claim.phase,
         announces=entry.announces,
         announced_wait_seconds=entry.announced_wait_seconds,
-        errors=claim.errors,
-        alive=not (claim.exited or entry.is_gone),
+        alive=alive,
         silent=entry.is_silent,
     )
     return entry.report
-
-
-def check_age(totals: TrainingTotals, age_seconds: float) -> None:
-    """Refuse what a process of this age cannot have done.
-
-    Phases need no check: `decode` has refused those that exceed the wall time of the loop.
-
-    Raises:
-        Rejected: implausible.
-    """
-    seconds = FASTER_RATIO * max(age_seconds, 0.0) + AGE_SLACK_SECONDS
-    if totals.step_seconds > seconds:
-        raise _implausible("step_seconds", totals.step_seconds, f"its process has {seconds:.0f} s")
-    for name, rate in MOST_PER_SECOND.items():
-        count: float | None = getattr(totals, name)
-        if count is not None and count > rate * seconds:
-            raise _implausible(name, count, f"at most {rate:g} a second are believed")
-
-
-def check_growth(grown_seconds: float, elapsed_seconds: float) -> None:
-    """Refuse wall time of the loop that grew faster than time since the first report.
-
-    Raises:
-        Rejected: implausible.
-    """
-    if grown_seconds > FASTER_RATIO * elapsed_seconds + GROWTH_SLACK_SECONDS:
-        why = f"{elapsed_seconds:.0f} s after the first report"
-        raise _implausible("step_seconds", grown_seconds, why)
-
-
-def _implausible(key: str, value: float, why: str) -> Rejected:
-    return Rejected("implausible", f"{key}: {value:g} is too much, {why}")

@@ -164,18 +164,13 @@ class Receiver:
         self._endpoint: Endpoint | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training-reports", daemon=True)
-        self._problem: str | None = None
-
-    @property
-    def path(self) -> str | None:
-        """The path of the socket; None while there is none."""
-        endpoint = self._endpoint
-        return None if endpoint is None else endpoint.path
-
-    @property
-    def problem(self) -> str | None:
+        self.problem: str | None = None
         """Why no socket could be made, in one line; None while there is one."""
-        return self._problem
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a socket."""
+        return self._endpoint is not None
 
     def start(self) -> None:
         """Bind the socket and read from it until `stop`."""
@@ -218,13 +213,13 @@ class Receiver:
             endpoint.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
             with self._lock:
                 self._endpoint = endpoint
-            self._problem = None
+            self.problem = None
             log.info("training reports are taken at %s", one_line(path))
             return endpoint
         problem = "; ".join(problems)
-        if problem != self._problem:
+        if problem != self.problem:
             log.warning("no training reports are taken: %s", problem)
-        self._problem = problem
+        self.problem = problem
         return None
 
     def _read(self, endpoint: Endpoint) -> None:

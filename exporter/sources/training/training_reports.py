@@ -90,7 +90,7 @@ class TrainingSource:
     @property
     def up(self) -> bool:
         """Whether reports can arrive."""
-        return self._receiver.path is not None
+        return self._receiver.up
 
     @property
     def problem(self) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.workload.slurm.folders import read_gpustat, read_job_map
+from exporter.sources.workload.slurm.folders import read_folder
 
 SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
 UUIDS = tuple(f"GPU-0000000{number}-2e97-d125-629d-fd4e5734553f" for number in range(4))
@@ -103,7 +103,7 @@ def test_slurms_number_is_looked_up(slurmd: Slurmd) -> None:
     assert slurmd.starts(7, "0,2") == ""
     assert slurmd.files() == {UUIDS[1]: "7 alice\n", UUIDS[3]: "7 alice\n"}
     assert os.stat(slurmd.gpustat / UUIDS[1]).st_mode & 0o777 == 0o644
-    found = read_gpustat(str(slurmd.gpustat))
+    found = read_folder(str(slurmd.gpustat))
     assert found is not None
     assert found.problems == ()
     assert [(each.device.uuid, each.job, each.user) for each in found.entries] == [
@@ -180,7 +180,7 @@ def test_the_files_of_dcgm_exporter(slurmd: Slurmd) -> None:
     both = {"ROOFLINE_JOB_MAP": str(slurmd.job_map)}
     slurmd.starts(7, "0", **both)
     assert slurmd.files(slurmd.job_map) == {"1": "7\n"}
-    found = read_job_map(str(slurmd.job_map))
+    found = read_folder(str(slurmd.job_map))
     assert found is not None
     assert [(each.device.index, each.job) for each in found.entries] == [(1, "7")]
     slurmd.run("epilog", 7, **both)

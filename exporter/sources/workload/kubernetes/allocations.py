@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from exporter.model.workload import Allocation, DeviceName, Workload
 from exporter.sources.workload.kubernetes.kubelet_api import ContainerDevice, Pod
@@ -29,13 +28,6 @@ _NO_GPU = re.compile(r"gpu-vfio-\d+")
 """A GPU that is handed through to a virtual machine: the driver of this node does not have it."""
 
 
-class Replica(NamedTuple):
-    """A device, and which replica of it."""
-
-    device: DeviceName
-    replica: str
-
-
 def gpu_resources(more: Collection[str]) -> Callable[[str], bool]:
     """Return what says whether a resource is GPUs: those of the device plugins, and `more`."""
     names = RESOURCES | frozenset(more)
@@ -47,19 +39,19 @@ def is_elsewhere(listed: ContainerDevice) -> bool:
     return bool(listed.claim) and _NO_GPU.fullmatch(listed.device) is not None
 
 
-def device_of(listed: ContainerDevice) -> Replica | None:
-    """Return which device it is; None where its name does not say so."""
+def device_of(listed: ContainerDevice) -> tuple[DeviceName, str] | None:
+    """Return which device it is, and which replica of it; None where its name does not say so."""
     if listed.claim:
         device = _claimed(listed)
-        return None if device is None else Replica(device, listed.share)
+        return None if device is None else (device, listed.share)
     device_id, _, replica = listed.device.partition("::")
     gke = _GKE.fullmatch(device_id)
     if gke is not None:
         gi = gke["gi"]
         of = DeviceName(minor=int(gke["minor"]), gpu_instance=None if gi is None else int(gi))
-        return Replica(of, replica or gke["replica"] or "")
+        return of, replica or gke["replica"] or ""
     by_uuid = _by_uuid(device_id)
-    return None if by_uuid is None else Replica(by_uuid, replica)
+    return None if by_uuid is None else (by_uuid, replica)
 
 
 def _by_uuid(device_id: str) -> DeviceName | None:
@@ -127,7 +119,7 @@ def allocations_of(
         pod = pods.get((each.namespace, each.pod))
         uid = "" if pod is None else pod.uid
         workload = Workload("kubernetes", each.namespace, each.pod, each.container, id=uid)
-        allocations[Allocation(found.device, workload, found.replica, each.claim)] = None
+        allocations[Allocation(found[0], workload, found[1], each.claim)] = None
     return tuple(allocations), tuple(unknown)
 
 

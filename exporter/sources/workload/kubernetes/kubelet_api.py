@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from exporter.sources.workload.kubernetes.protobuf import Message
 
@@ -15,14 +14,8 @@ LIST = "/v1.PodResourcesLister/List"
 LIST_PODS = "/v1alpha1.Pods/ListPods"
 """Lists every pod; its request has no fields. The name stayed when the API became beta."""
 DRA_DRIVER = "gpu.nvidia.com"
-LONGEST_DEVICE_NAME = 512
-
-MOST_PODS = 8192
 MOST_LABELS = 64
 """Of one pod, those that are published."""
-LONGEST_LABEL_NAME = 317
-"""A prefix, a slash and 63 characters."""
-LONGEST_LABEL_VALUE = 63
 ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 _CONTAINER_ID = re.compile(r"[a-z0-9.+-]+://([0-9a-f]{64})")
@@ -84,17 +77,16 @@ def _devices(pod: Message, is_gpu: Callable[[str], bool]) -> Iterator[ContainerD
         for devices in container.each(2):
             resource = devices.text(1)
             if is_gpu(resource):
-                for name in devices.texts(2, LONGEST_DEVICE_NAME):
+                for name in devices.texts(2):
                     yield replace(device, device=name, resource=resource)
         for claim in container.each(5):
             for given in claim.each(4):
                 if given.text(2) == DRA_DRIVER:
-                    cdi = (cdi.texts(1, LONGEST_DEVICE_NAME) for cdi in given.each(1))
                     yield replace(
                         device,
-                        device=given.text(4, LONGEST_DEVICE_NAME),
+                        device=given.text(4),
                         claim=f"{claim.text(3)}/{claim.text(2)}",
-                        cdi=tuple(name for names in cdi for name in names),
+                        cdi=tuple(name for cdi in given.each(1) for name in cdi.texts(1)),
                         share=given.text(5),
                     )
 
@@ -105,28 +97,22 @@ def listed_pods(answer: bytes, labels: re.Pattern[str] | None) -> tuple[Pod, ...
     Raises:
         NotProtobuf: it is no such message.
     """
-    pods = [_pod(pod, labels) for pod in islice(Message(answer).each(1), MOST_PODS)]
+    pods = [_pod(pod, labels) for pod in Message(answer).each(1)]
     return tuple(pod for pod in pods if pod.uid and pod.name)
 
 
 def _pod(pod: Message, labels: re.Pattern[str] | None) -> Pod:
     metadata, status = pod.one(1), pod.one(3)
-    published = {} if labels is None else dict(_labels(metadata, labels))
+    of_pod = {label.text(1): label.text(2) for label in metadata.each(11)}
+    published = [] if labels is None else sorted(filter(labels.fullmatch, of_pod))
     return Pod(
         metadata.text(3),
         metadata.text(1),
         metadata.text(5),
         status.text(1) in ENDED_PHASES,
         tuple(_containers(status)),
-        tuple(sorted(published.items())[:MOST_LABELS]),
+        tuple((name, of_pod[name]) for name in published[:MOST_LABELS]),
     )
-
-
-def _labels(metadata: Message, labels: re.Pattern[str]) -> Iterator[tuple[str, str]]:
-    for label in metadata.each(11):
-        name = label.text(1, LONGEST_LABEL_NAME + 1)
-        if len(name) <= LONGEST_LABEL_NAME and labels.fullmatch(name):
-            yield name, label.text(2, LONGEST_LABEL_VALUE)
 
 
 def _containers(status: Message) -> Iterator[tuple[str, str]]:

@@ -25,7 +25,6 @@ PREFIX_BYTES = 5
 """Before each message: whether it is compressed, and its length."""
 _SLACK_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
-_LONGEST_TEXT = 200
 
 Code = IntEnum(
     "Code",
@@ -66,7 +65,7 @@ def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
     except OSError as error:
         raise CallFailed(f"{path}: {error.strerror or error}") from error
     except H2Error as error:
-        raise CallFailed(f"{path} does not keep to HTTP/2: {_printable(str(error))}") from error
+        raise CallFailed(f"{path} does not keep to HTTP/2: {error}") from error
 
 
 def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadline) -> bytes:
@@ -85,20 +84,12 @@ def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadl
         for event in http.receive_data(chunk):
             if isinstance(event, events.ResponseReceived | events.TrailersReceived):
                 headers.update((bytes(name), bytes(value)) for name, value in event.headers)
-                status = headers.get(b":status", b"")
-                if status != b"200":
-                    raise CallFailed(f"{path} answers with HTTP status {_printable(repr(status))}")
             elif isinstance(event, events.DataReceived):
                 body += event.data
-                size = int.from_bytes(body[1:PREFIX_BYTES], "big")
-                if len(body) >= PREFIX_BYTES and size > MOST_BYTES:
-                    raise CallFailed(
-                        f"{path} has an answer of {size} bytes, more than {MOST_BYTES}"
-                    )
-            elif isinstance(event, events.StreamReset):
+                if len(body) > PREFIX_BYTES + MOST_BYTES:
+                    raise CallFailed(f"{path} has an answer of more than {MOST_BYTES} bytes")
+            elif isinstance(event, events.StreamReset | events.ConnectionTerminated):
                 raise CallFailed(f"{path} breaks off its answer (error {event.error_code!s})")
-            elif isinstance(event, events.ConnectionTerminated):
-                raise CallFailed(f"{path} is going away (error {event.error_code!s})")
             elif isinstance(event, events.StreamEnded):
                 return _message(path, headers, bytes(body))
 
@@ -153,24 +144,14 @@ def _request(method: str) -> H2Connection:
 
 def _message(path: str, headers: Mapping[bytes, bytes], body: bytes) -> bytes:
     """Return the message of a complete answer."""
-    kind = headers.get(b"content-type", b"")
-    if not kind.startswith(b"application/grpc"):
-        raise CallFailed(f"{path} does not answer with gRPC: {_printable(repr(kind))}")
     status = headers.get(b"grpc-status", b"")
-    if not status.isdigit() or len(status) > 4:
-        raise CallFailed(f"{path} ends its answer without a status of gRPC")
+    if not status.isdigit():
+        raise CallFailed(f"{path} does not answer with gRPC")
     code = int(status)
     if code:
         name = Code(code).name if code < len(Code) else f"status {code}"
         said = unquote(headers.get(b"grpc-message", b"").decode("latin-1"))
-        raise CallFailed(f"{path} says {name}: {_printable(said)}".rstrip(": "), code)
-    if body[:1] == b"\1":
-        raise CallFailed(f"{path} compresses its answer, which nobody asked for")
+        raise CallFailed(f"{path} says {name}: {said}".rstrip(": "), code)
     if len(body) < PREFIX_BYTES or len(body) != PREFIX_BYTES + int.from_bytes(body[1:5], "big"):
         raise CallFailed(f"{path} does not answer with one whole message")
     return body[PREFIX_BYTES:]
-
-
-def _printable(text: str) -> str:
-    """Return what may stand in a line of the log."""
-    return "".join(each if each.isprintable() else "?" for each in text[:_LONGEST_TEXT])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -22,9 +22,7 @@ from exporter.sources.proc.procfs import user_name
 MOST_BYTES = 64 * 1024
 """Of one file."""
 MOST_FILES = 4096
-"""Of one folder; whatever else is in it is not looked at."""
-MOST_ENTRIES = 4096
-"""Of one folder, all its files together."""
+"""Of one folder."""
 
 Numbering = Literal["index", "minor"]
 """What a number in a file name is: the driver's index, or the N of /dev/nvidiaN."""
@@ -73,31 +71,39 @@ class Folder:
     """Why some of it is not known, a line each."""
     in_doubt: tuple[DeviceName, ...]
     """Whose files are not known, or not all of them: they may be given away."""
-    complete: bool
-    """Whether there can be no other file: else any GPU may be given away."""
 
 
-def read_job_map(path: str, numbering: Numbering = "index") -> Folder | None:
-    """Return what is in a mapping folder as dcgm-exporter reads it; None if there is none.
+def read_folder(path: str, numbering: Numbering = "index") -> Folder | None:
+    """Return what is in a folder of a prolog; None if there is none.
 
-    A file is named N, or N.INSTANCE, and has one job id a line; one that is empty or has 0 is of a
-    free GPU. Slinky's prolog names that of a MIG instance by its UUID.
-
-    Raises:
-        Unreadable: the folder is there, but cannot be listed.
-    """
-    return _read(path, numbering, _job_only)
-
-
-def read_gpustat(path: str, numbering: Numbering = "index") -> Folder | None:
-    """Return what is in a folder as jobstats writes it; None if there is none.
-
-    A file is named by a UUID, or beside that by a number, and has job and user on a line.
+    dcgm-exporter's mapping folder has files N, or N.INSTANCE, with one job id a line; one that is
+    empty or has 0 is of a free GPU. Slinky's prolog names that of a MIG instance by its UUID.
+    jobstats names files by a UUID, or beside that by a number, and has job and user on a line.
 
     Raises:
-        Unreadable: the folder is there, but cannot be listed.
+        Unreadable: the folder is there, but cannot be listed, or has too much in it.
     """
-    return _read(path, numbering, _job_and_user)
+    try:
+        with os.scandir(path) as listing:
+            names = [entry.name for entry in islice(listing, MOST_FILES + 1)]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"{path}: {_why(error)}") from error
+    if len(names) > MOST_FILES:
+        raise Unreadable(f"{path}: has more than {MOST_FILES} files")
+    entries: list[Entry] = []
+    problems: list[str] = []
+    in_doubt: list[DeviceName] = []
+    for name in sorted(names):
+        device = _device(name, numbering)
+        if device is None:  # a note, or what a script is about to rename
+            continue
+        before = len(problems)
+        entries += _entries(f"{path}/{name}", device, problems)
+        if len(problems) > before:
+            in_doubt.append(device)
+    return Folder(tuple(entries), tuple(problems), tuple(in_doubt))
 
 
 def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
@@ -122,80 +128,42 @@ def _device(name: str, numbering: Numbering) -> DeviceName | None:
     return DeviceName(index=gpu, gpu_instance=gpu_instance)
 
 
-def _job_only(words: list[str]) -> tuple[str, str] | None:
-    return (words[0], "") if len(words) == 1 and _JOB.fullmatch(words[0]) else None
-
-
-def _job_and_user(words: list[str]) -> tuple[str, str] | None:
-    if not _JOB.fullmatch(words[0]):
-        return None
-    user = words[1] if len(words) > 1 and _USER.fullmatch(words[1]) else ""
-    return words[0], user_name(int(user)) if _UID.fullmatch(user) else user
-
-
-def _read(
-    path: str,
-    numbering: Numbering,
-    holder_of: Callable[[list[str]], tuple[str, str] | None],
-) -> Folder | None:
-    problems: list[str] = []
-    try:
-        with os.scandir(path) as listing:
-            names = [entry.name for entry in islice(listing, MOST_FILES + 1)]
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path}: {_why(error)}") from error
-    complete = len(names) <= MOST_FILES
-    if not complete:
-        problems.append(f"{path}: has more than {MOST_FILES} files")
-    entries: list[Entry] = []
-    in_doubt: list[DeviceName] = []
-    for name in sorted(names[:MOST_FILES]):
-        device = _device(name, numbering)
-        if device is None:  # a note, or what a script is about to rename
-            continue
-        file, before = f"{path}/{name}", len(problems)
-        for job, user, stamp in _holders(file, holder_of, problems):
-            entries.append(Entry(device, job, user, file, stamp))
-        if len(problems) > before:
-            in_doubt.append(device)
-        if len(entries) > MOST_ENTRIES:
-            problems.append(f"{path}: has more than {MOST_ENTRIES} jobs")
-            complete = False
-            break
-    return Folder(tuple(entries[:MOST_ENTRIES]), tuple(problems), tuple(in_doubt), complete)
-
-
-def _holders(
-    file: str, holder_of: Callable[[list[str]], tuple[str, str] | None], problems: list[str]
-) -> Iterator[tuple[str, str, Stamp]]:
-    """Yield the jobs that a file names, each once; note what cannot be read of it."""
+def _entries(file: str, device: DeviceName, problems: list[str]) -> list[Entry]:
+    """Return the jobs that a file names, each once; note what cannot be read of it."""
     try:
         with open_regular(file) as opened:
             status = os.fstat(opened.fileno())
             data = opened.read(MOST_BYTES + 1)
     except FileNotFoundError:  # an epilog was faster
-        return
+        return []
     except OSError as error:
         problems.append(f"{file}: {_why(error)}")
-        return
+        return []
     if len(data) > MOST_BYTES:
         problems.append(f"{file}: has more than {MOST_BYTES} bytes")
-        return
+        return []
     stamp = Stamp(status.st_ino, status.st_mtime_ns)
-    seen: set[str] = set()
+    found: dict[str, Entry] = {}
+    readable = True
     for line in data.decode("utf-8", "replace").splitlines():
         words = line.split()
         if not words or words[0] == NOBODY:
             continue
-        holder = holder_of(words)
-        if holder is None:
-            if f"{file}: " not in "".join(problems[-1:]):
-                problems.append(f"{file}: a line does not begin with the number of a job")
-        elif holder[0] not in seen:
-            seen.add(holder[0])
-            yield (*holder, stamp)
+        if _JOB.fullmatch(words[0]):
+            user = _user(words[1]) if len(words) > 1 else ""
+            found.setdefault(words[0], Entry(device, words[0], user, file, stamp))
+        else:
+            readable = False
+    if not readable:
+        problems.append(f"{file}: a line does not begin with the number of a job")
+    return list(found.values())
+
+
+def _user(word: str) -> str:
+    """Return the user's name: jobstats writes it, or the UID."""
+    if _UID.fullmatch(word):
+        return user_name(int(word))
+    return word if _USER.fullmatch(word) else ""
 
 
 def _why(error: Exception) -> str:

@@ -13,13 +13,7 @@ from exporter.sources.poller import PolledSource, Unreadable
 from exporter.sources.proc.procfs import user_name
 from exporter.sources.workload.slurm.cgroups import JobGroup, Sluids, SlurmGroups, find
 from exporter.sources.workload.slurm.ended import EndedJobs, Present
-from exporter.sources.workload.slurm.folders import (
-    Entry,
-    Folder,
-    certain_first,
-    read_gpustat,
-    read_job_map,
-)
+from exporter.sources.workload.slurm.folders import Entry, Folder, certain_first, read_folder
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +67,7 @@ class Slurm:
 
         return WorkloadReport(
             allocations=tuple(Allocation(entry.device, workload(entry.job)) for entry in given),
-            allocates=bool(folders) and all(folder.complete for folder in folders),
+            allocates=bool(folders),
             in_doubt=tuple(device for folder in folders for device in folder.in_doubt),
             named={
                 **{job: workload(job) for job in sorted(users.keys() | names.keys())},
@@ -83,11 +77,8 @@ class Slurm:
 
     def _folders(self) -> list[Folder]:
         folders = []
-        for path, read in (
-            (self._options.slurm_gpustat, read_gpustat),
-            (self._options.slurm_job_map, read_job_map),
-        ):
-            folder = read(path, self._options.slurm_numbering)
+        for path in (self._options.slurm_gpustat, self._options.slurm_job_map):
+            folder = read_folder(path, self._options.slurm_numbering)
             if folder is not None:
                 self._there.add(path)
                 folders.append(folder)

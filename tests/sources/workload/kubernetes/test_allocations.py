@@ -205,7 +205,7 @@ def test_a_gpu_of_a_virtual_machine_is_elsewhere() -> None:
 def test_any_id_is_known_or_not(device: str, cdi: str, claimed: bool) -> None:
     """Nothing is raised, whatever a plugin calls its devices."""
     found = device_of(_claimed(device, cdi) if claimed else _plugin(device))
-    assert found is None or found.device != DeviceName()
+    assert found is None or found[0] != DeviceName()
 
 
 def test_which_resources_are_gpus() -> None:

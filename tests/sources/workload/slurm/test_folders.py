@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import pwd
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,7 @@ from exporter.sources.workload.slurm import folders
 from exporter.sources.workload.slurm.folders import (
     Folder,
     certain_first,
-    read_gpustat,
-    read_job_map,
+    read_folder,
 )
 
 GPU = "GPU-8f9ba0f5-8b5f-4d6a-a3d1-0a1b2c3d4e5f"
@@ -45,7 +43,7 @@ def said(folder: Folder | None) -> list[tuple[DeviceName, str, str]]:
 def test_a_mapping_folder(tmp_path: Path) -> None:
     """A file for each GPU or GPU instance, a job on each line, an empty file for a free GPU."""
     path = written(tmp_path, n0="7\n", n1="7\n8\n7\n\n", n2="", n3="  \n", n4_2="9")
-    assert said(read_job_map(path)) == [
+    assert said(read_folder(path)) == [
         (DeviceName(index=0), "7", ""),
         (DeviceName(index=1), "7", ""),
         (DeviceName(index=1), "8", ""),
@@ -57,7 +55,7 @@ def test_numbers_are_those_of_device_files_if_so_configured(tmp_path: Path) -> N
     """--slurm.numbering=minor; a job that has a UUID needs no number."""
     path = written(tmp_path, n0="7\n", n4_2="9")
     (tmp_path / GPU).write_text("7\n")
-    folder = read_job_map(path, "minor")
+    folder = read_folder(path, "minor")
     assert said(folder) == [
         (DeviceName(minor=0), "7", ""),
         (DeviceName(minor=4, gpu_instance=2), "9", ""),
@@ -71,10 +69,11 @@ def test_numbers_are_those_of_device_files_if_so_configured(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["0\n", "0", "0 0\n", "0\n\n"])
-@pytest.mark.parametrize("read", [read_job_map, read_gpustat])
-def test_job_0_is_nobody(read: Callable[[str], Folder | None], text: str, tmp_path: Path) -> None:
+def test_job_0_is_nobody(text: str, tmp_path: Path) -> None:
     """Some prologs write it where a GPU is free, and keep a file for each."""
-    assert said(read(written(tmp_path, n0=text, n1="7\n"))) == [(DeviceName(index=1), "7", "")]
+    assert said(read_folder(written(tmp_path, n0=text, n1="7\n"))) == [
+        (DeviceName(index=1), "7", "")
+    ]
 
 
 def test_a_gpustat_folder(tmp_path: Path) -> None:
@@ -82,7 +81,7 @@ def test_a_gpustat_folder(tmp_path: Path) -> None:
     (tmp_path / GPU).write_text("7 alice\n8 bob@example.org\n")
     (tmp_path / MIG).write_text("45916256 0\n")
     (tmp_path / "GPU-1").write_text("9 4000000000\n10\n11 a;b\n")
-    assert said(read_gpustat(str(tmp_path))) == [
+    assert said(read_folder(str(tmp_path))) == [
         (DeviceName(uuid="GPU-1"), "9", "4000000000"),
         (DeviceName(uuid="GPU-1"), "10", ""),
         (DeviceName(uuid="GPU-1"), "11", ""),
@@ -98,7 +97,7 @@ def test_a_number_yields_to_a_uuid(tmp_path: Path) -> None:
     written(gpustat, n0="7 0\n", n1="8 0\n")
     (gpustat / GPU).write_text("7 0\n")
     job_map = written(tmp_path / "map", n5="7\n", n6="9\n")
-    both = [read_gpustat(str(gpustat)), read_job_map(job_map)]
+    both = [read_folder(str(gpustat)), read_folder(job_map)]
     found = certain_first([folder for folder in both if folder is not None])
     assert [(entry.job, entry.device) for entry in found] == [
         ("8", DeviceName(index=1)),
@@ -111,41 +110,37 @@ def test_a_number_yields_to_a_uuid(tmp_path: Path) -> None:
     "name",
     ["README", "0.tmp", "00000", "-1", ".0", "1.2.3", "GPU", "GPU-", "MIG-a b", f".{GPU}", "٣"],
 )
-@pytest.mark.parametrize("read", [read_job_map, read_gpustat])
-def test_other_names_are_left_alone(read: object, name: str, tmp_path: Path) -> None:
+def test_other_names_are_left_alone(name: str, tmp_path: Path) -> None:
     """Notes, locks, and what a script is about to rename are no fault."""
     (tmp_path / name).write_text("no job")
-    assert callable(read)
-    assert said(read(str(tmp_path))) == []
+    assert said(read_folder(str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(
     "text",
-    ["job 7\n", "7,8\n", "00\n", "-7\n", "7_1\n", "12345678901\n", "\0\n", "7 alice\n", "٣\n"],
+    ["job 7\n", "7,8\n", "00\n", "-7\n", "7_1\n", "12345678901\n", "\0\n", "٣\n"],
 )
 def test_a_line_without_a_job_leaves_the_rest(text: str, tmp_path: Path) -> None:
     """One line says which file; whether its GPU is free is then not known."""
-    found = read_job_map(written(tmp_path, n0=f"{text}9\n{text}", n1="8"))
+    found = read_folder(written(tmp_path, n0=f"{text}9\n{text}", n1="8"))
     assert found is not None
     assert [entry.job for entry in found.entries] == ["9", "8"]
     assert found.problems == (f"{tmp_path}/0: a line does not begin with the number of a job",)
     assert found.in_doubt == (DeviceName(index=0),)
-    assert found.complete
 
 
 def test_no_folder_is_no_fault(tmp_path: Path) -> None:
     """Neither is one that is not there any more."""
-    assert read_job_map(f"{tmp_path}/no") is None
-    assert read_gpustat(f"{tmp_path}/no") is None
+    assert read_folder(f"{tmp_path}/no") is None
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
     """Is not an empty one."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Unreadable, match="file: Not a directory"):
-        read_gpustat(f"{tmp_path}/file")
+        read_folder(f"{tmp_path}/file")
     with pytest.raises(Unreadable):
-        read_gpustat("a\0b")
+        read_folder("a\0b")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
@@ -155,7 +150,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "2").symlink_to("/dev/zero")
     (tmp_path / "3").symlink_to(tmp_path / "gone")
     (tmp_path / "4").write_text("7")
-    found = read_job_map(str(tmp_path))
+    found = read_folder(str(tmp_path))
     assert found is not None
     assert [entry.job for entry in found.entries] == ["7"]
     assert found.problems == (
@@ -167,23 +162,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file, the files of a folder, and the jobs of all of them."""
-    written(tmp_path, n0="7\n" * 40_000, n1="8\n")
-    found = read_job_map(str(tmp_path))
+    """A file, and the files of a folder."""
+    found = read_folder(written(tmp_path, n0="7\n" * 40_000, n1="8\n"))
     assert found is not None
     assert [entry.job for entry in found.entries] == ["8"]
     assert found.problems == (f"{tmp_path}/0: has more than 65536 bytes",)
-    written(tmp_path, n0="".join(f"{number}\n" for number in range(1, 5001)))
-    found = read_job_map(str(tmp_path))
-    assert found is not None
-    assert len(found.entries) == 4096
-    assert found.problems == (f"{tmp_path}: has more than 4096 jobs",)
-    assert not found.complete
     monkeypatch.setattr(folders, "MOST_FILES", 1)
-    found = read_job_map(str(tmp_path))
-    assert found is not None
-    assert found.problems[0] == f"{tmp_path}: has more than 1 files"
-    assert not found.complete
+    with pytest.raises(Unreadable, match="has more than 1 files"):
+        read_folder(str(tmp_path))
 
 
 @given(
@@ -204,13 +190,11 @@ def test_nothing_in_a_folder_is_a_fault(files: dict[str, bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             Path(folder, name).write_bytes(content)
-        for read in (read_job_map, read_gpustat):
-            found = read(folder)
-            assert found is not None
-            for entry in found.entries:
-                assert entry.job.isascii()
-                assert 0 < int(entry.job) < 10**10
-                assert entry.job.encode() in files[Path(entry.path).name]
-                assert entry.user == "" or read is read_gpustat
-            for problem in found.problems:
-                assert "\n" not in problem
+        found = read_folder(folder)
+        assert found is not None
+        for entry in found.entries:
+            assert entry.job.isascii()
+            assert 0 < int(entry.job) < 10**10
+            assert entry.job.encode() in files[Path(entry.path).name]
+        for problem in found.problems:
+            assert "\n" not in problem

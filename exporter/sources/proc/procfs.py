@@ -38,24 +38,18 @@ class Identities:
     def __init__(self, procfs: str, *, owners: bool = True) -> None:
         self._procfs = procfs
         self._owners = owners
-        self._known: dict[tuple[int, int, str], Identity] = {}
+        self._known: dict[tuple[int, int | None, str | None], Identity] = {}
         """By PID, start time and name: PIDs are used again, and names can change."""
 
     def of(self, pids: Iterable[int]) -> dict[int, Identity]:
         """Return who these processes are, by PID; all others are forgotten."""
-        known: dict[tuple[int, int, str], Identity] = {}
+        known: dict[tuple[int, int | None, str | None], Identity] = {}
         found: dict[int, Identity] = {}
         for pid in set(pids):
-            started = start_time(self._procfs, pid)
-            command = command_name(self._procfs, pid)
-            if started is None or command is None:
-                found[pid] = self._identify(pid, started, command)
-                continue
-            key = (pid, started, command)
-            identity = self._known.get(key) or self._identify(pid, started, command)
-            found[pid] = identity
-            if identity.command is not None:
-                known[key] = identity
+            key = (pid, start_time(self._procfs, pid), command_name(self._procfs, pid))
+            found[pid] = self._known.get(key) or self._identify(*key)
+            if key[1] is not None and found[pid].command is not None:
+                known[key] = found[pid]
         self._known = known
         return found
 
@@ -88,11 +82,7 @@ def command_name(procfs: str, pid: int) -> str | None:
 
     It is at most 32 bytes of printable text, whatever the process calls itself.
     """
-    try:
-        with open(f"{procfs}/{pid}/comm", "rb") as file:
-            name = file.read(LONGEST_NAME_BYTES)
-    except OSError:
-        return None
+    name = read_file(procfs, pid, "comm")[:LONGEST_NAME_BYTES]
     return _shown(name.decode("utf-8", "replace").rstrip("\n")) or None
 
 

@@ -19,6 +19,7 @@ ANCILLARY_BYTES = socket.CMSG_SPACE(_UCRED.size)
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _DEAD = (b"Z", b"X", b"x")
 MOST_ANCESTORS = 32
+NO_PROC = "/nonexistent"
 
 
 class Peer(NamedTuple):
@@ -68,20 +69,16 @@ class Processes:
         The host's /proc, mounted in a container, numbers processes as the host does, and the
         kernel names senders as the container does.
         """
-        self._root = next((root for root in roots if _is_ours(root)), None)
+        self._root = next((root for root in roots if _is_ours(root)), NO_PROC)
 
     def may_claim(self, pid: int, claimed: int) -> bool:
         """Return False if the process is known and has the pid `claimed` in no namespace."""
-        if not pid or self._root is None:
-            return True
         numbers = _status(self._root, pid).get(b"NSpid")
-        # Where there is no such line, it has ended or the kernel is older than 4.1.
+        # Without such a line it is not seen, has ended, or the kernel is older than 4.1.
         return numbers is None or str(claimed).encode() in numbers
 
     def ancestors(self, pid: int) -> tuple[int, ...]:
         """Return the ancestors of a process in its own pid namespace, nearest first."""
-        if not pid or self._root is None:
-            return ()
         found: list[int] = []
         status = _status(self._root, pid)
         depth = len(status.get(b"NSpid", ()))
@@ -95,8 +92,6 @@ class Processes:
 
     def started(self, pid: int) -> int | None:
         """Return when a process started, in ticks since boot; None if it ended or is not seen."""
-        if not pid or self._root is None:
-            return None
         fields = stat_fields(self._root, pid)
         if len(fields) <= START_TIME or fields[STATE] in _DEAD:
             return None

@@ -22,7 +22,8 @@ WAIT_MILLISECONDS = 1000
 NOTHING_TO_WAIT_FOR_SECONDS = 0.25
 SHORTEST_WAIT_SECONDS = 0.05
 """If a wait without an event is shorter, the driver does not wait: pause before the next."""
-BACK_OFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+AGAIN_SECONDS = 5.0
+"""Until the next try, after an error."""
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,12 @@ class XidEvents(threading.Thread):
         self._abandoned = False
         self._registered: dict[int, str] = {}
         self._refusing: set[str] = set()
-        """UUIDs of GPUs that have no Xid events."""
+        """UUIDs of GPUs that could not be registered."""
         self._uuids: dict[int, str] = {}
         """By handle: the UUID of a lost GPU may not be readable when its event arrives."""
-        self._failures = 0
-        self._not_before: dict[str, tuple[float, int]] = {}
-        """By UUID: when to register again, and how often that failed."""
+        self._failing = False
+        self._not_before: dict[str, float] = {}
+        """By UUID: when to register again."""
 
     def stop(self) -> None:
         """End the thread after its present wait, which takes at most a second."""
@@ -64,7 +65,7 @@ class XidEvents(threading.Thread):
         self._abandoned = True
 
     def run(self) -> None:
-        """Watch until stopped; after an error start again, with waits that grow."""
+        """Watch until stopped; after an error start again."""
         while not self._ending.is_set():
             try:
                 events = pynvml.nvmlEventSetCreate()
@@ -88,10 +89,10 @@ class XidEvents(threading.Thread):
     def _back_off(self, error: Exception) -> None:
         # The workers report that the library has to be initialised again.
         known = outcome_of(code_of(error)) is Outcome.LIBRARY_STATE
-        if self._failures == 0 and not known:
+        if not self._failing and not known:
             log.warning("waiting for Xid events failed: %s; trying again", error)
-        self._ending.wait(_back_off_seconds(self._failures))
-        self._failures += 1
+        self._failing = True
+        self._ending.wait(AGAIN_SECONDS)
 
     def _watch(self, events: Any) -> None:
         self._registered.clear()
@@ -114,28 +115,27 @@ class XidEvents(threading.Thread):
         # A GPU that cannot be read now must be registered again later.
         self._registered = {i: uuid for i, uuid in self._registered.items() if gpus.get(i) == uuid}
         for index, uuid in gpus.items():
-            retry_at, failures = self._not_before.get(uuid, (float("-inf"), 0))
-            if index in self._registered or self._clock.monotonic() < retry_at:
+            now = self._clock.monotonic()
+            if index in self._registered or now < self._not_before.get(uuid, now):
                 continue
             try:
                 self._register_gpu(events, index, uuid)
             except pynvml.NVMLError as error:
                 code = code_of(error)
-                if outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION):
-                    if uuid not in self._refusing:
-                        self._refusing.add(uuid)
+                never = outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION)
+                wait = retry_seconds(code, worked=False) if never else AGAIN_SECONDS
+                self._not_before[uuid] = now + wait
+                if uuid not in self._refusing:
+                    self._refusing.add(uuid)
+                    if never:
                         log.info("GPU %d (%s) has no Xid events: %s", index, uuid, error)
-                    wait = retry_seconds(code, worked=False)
-                    self._not_before[uuid] = (self._clock.monotonic() + wait, failures)
-                    continue
-                wait = _back_off_seconds(failures)
-                self._not_before[uuid] = (self._clock.monotonic() + wait, failures + 1)
-                if failures == 0:
-                    log.warning("GPU %d (%s): registering for Xids failed: %s", index, uuid, error)
+                    else:
+                        log.warning(
+                            "GPU %d (%s): registering for Xids failed: %s", index, uuid, error
+                        )
                 if code == pynvml.NVML_ERROR_UNKNOWN:  # nvml.h: free the set after this one
                     raise
             else:
-                self._not_before.pop(uuid, None)
                 self._refusing.discard(uuid)
 
     def _register_gpu(self, events: Any, index: int, uuid: str) -> None:
@@ -156,18 +156,14 @@ class XidEvents(threading.Thread):
         except pynvml.NVMLError as error:
             if code_of(error) != pynvml.NVML_ERROR_TIMEOUT:
                 raise
-            self._failures = 0
+            self._failing = False
             if self._clock.monotonic() - started < SHORTEST_WAIT_SECONDS:
                 self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)
             return
-        self._failures = 0
+        self._failing = False
         uuid = self._uuids.get(_address(event.device))
         if event.eventType == XID and uuid is not None:
             self._note(uuid, int(event.eventData))
-
-
-def _back_off_seconds(failures: int) -> float:
-    return BACK_OFF_SECONDS[min(failures, len(BACK_OFF_SECONDS) - 1)]
 
 
 def _address(handle: Any) -> int:

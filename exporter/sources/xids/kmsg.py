@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import select
-import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,8 +18,9 @@ PciAddress = tuple[int, int, int]
 
 LONGEST_READ = 16384
 """/dev/kmsg gives one record per read, and fails if the buffer is too small for it."""
-LONGEST_LINE = 65536
-NOTHING_READ_MILLISECONDS = 200
+WAIT_MILLISECONDS = 500
+"""Between two looks at whether to stop."""
+NOTHING_READ_SECONDS = 0.2
 """How long to leave a log alone that is reported as readable but has no data."""
 
 _RECORD = re.compile(r"([0-9]{1,9}),[0-9]+,[0-9]+,[^;]*;(.*)", re.DOTALL)
@@ -64,14 +64,14 @@ def parse_record(line: str) -> KernelXid | None:
 
 
 class KernelLog:
-    """Follows the kernel log in a thread, which sleeps while nothing is logged."""
+    """Follows the kernel log in a thread."""
 
     def __init__(self, path: str, note: Callable[[KernelXid], None]) -> None:
         self._path = path
         self._note = note
         self._tail = b""
-        self._running: tuple[threading.Thread, socket.socket] | None = None
-        """The thread, and the socket that ends it when it is closed."""
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Follow what is logged from now on; log one line if that is not possible."""
@@ -86,37 +86,28 @@ class KernelLog:
             return
         with contextlib.suppress(OSError):  # a pipe has no position
             os.lseek(file, 0, os.SEEK_END)
-        end, ended = socket.socketpair()
-        thread = threading.Thread(
-            target=self._follow, args=(file, ended), name="kernel-log", daemon=True
+        self._thread = threading.Thread(
+            target=self._follow, args=(file,), name="kernel-log", daemon=True
         )
-        self._running = (thread, end)
-        thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """End the thread, and wait for its end."""
-        if self._running is not None:
-            thread, end = self._running
-            end.close()
-            thread.join()
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _follow(self, file: int, ended: socket.socket) -> None:
-        stopped, anything = select.poll(), select.poll()
-        stopped.register(ended, select.POLLIN)
-        anything.register(ended, select.POLLIN)
-        anything.register(file, select.POLLIN)
+    def _follow(self, file: int) -> None:
+        readable = select.poll()
+        readable.register(file, select.POLLIN)
         try:
-            while True:
-                anything.poll()
-                if stopped.poll(0):
-                    return
-                if not self._read(file) and stopped.poll(NOTHING_READ_MILLISECONDS):
-                    return
+            while not self._stopped.is_set():
+                if readable.poll(WAIT_MILLISECONDS) and not self._read(file):
+                    self._stopped.wait(NOTHING_READ_SECONDS)
         except OSError as error:
             log.warning("reading %s failed: %s", self._path, error.strerror)
         finally:
             os.close(file)
-            ended.close()
 
     def _read(self, file: int) -> bool:
         """Read and note the new records; return False if there are none.
@@ -134,8 +125,6 @@ class KernelLog:
                 return False
             raise
         *lines, self._tail = (self._tail + data).split(b"\n")
-        if len(self._tail) > LONGEST_LINE:
-            self._tail = b""
         for line in lines:
             xid = parse_record(line.decode("utf-8", "replace"))
             if xid is not None:

@@ -12,15 +12,13 @@ from typing import Literal
 
 from exporter.clock import Clock
 from exporter.model.reading import XidRecord
-from exporter.model.xids import ALERTING, XIDS, describe
+from exporter.model.xids import XIDS, describe
 
 Way = Literal["nvml", "kmsg"]
 
 PAIRING_SECONDS = 5.0
 """Within this time two reports of an Xid, one of each way, are of the same error."""
 MOST_UNPAIRED = 1024
-MOST_OTHER_CODES = 64
-"""How many codes per GPU are counted, besides those that raise alerts."""
 LOG_INTERVAL_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -44,16 +42,12 @@ class XidLedger:
         self._clock = clock
         self._lock = threading.Lock()
         self._gpus: dict[str, dict[int, _Tally]] = {}
-        self._refused: set[str] = set()
-        """UUIDs of GPUs that had more codes than are counted."""
         self._records: Mapping[str, Mapping[int, XidRecord]] | None = {}
 
     def note(self, uuid: str, code: int, way: Way) -> None:
         """Count and log one report, unless the other way has reported the same Xid before."""
         with self._lock:
-            tally = self._tally(uuid, code)
-            if tally is None:
-                return
+            tally = self._gpus.setdefault(uuid, {}).setdefault(code, _Tally())
             now = self._clock.monotonic()
             if self._is_counterpart(tally, way, now):
                 return
@@ -68,20 +62,6 @@ class XidLedger:
         more = f" ({unlogged} more since the last such line)" if unlogged else ""
         level = logging.WARNING if xid is not None and xid.tier else logging.INFO
         log.log(level, "GPU %s: Xid %d%s: %s", uuid, code, more, describe(code))
-
-    def _tally(self, uuid: str, code: int) -> _Tally | None:
-        """Return the tally of this code; None if the GPU has too many codes."""
-        tallies = self._gpus.setdefault(uuid, {})
-        tally = tallies.get(code)
-        if tally is None:
-            others = sum(1 for known in tallies if known not in ALERTING)
-            if code not in ALERTING and others >= MOST_OTHER_CODES:
-                if uuid not in self._refused:
-                    self._refused.add(uuid)
-                    log.warning("GPU %s: Xid %d is one code too many to be counted", uuid, code)
-                return None
-            tally = tallies[code] = _Tally()
-        return tally
 
     def _is_counterpart(self, tally: _Tally, way: Way, now: float) -> bool:
         unpaired = tally.unpaired

@@ -155,7 +155,8 @@ def test_a_process_that_vanishes_while_it_is_read_has_its_name(
     process(tmp_path, 7, b"tritonserver")
     times = iter([100, None])
     monkeypatch.setattr(procfs, "start_time", lambda root, pid: next(times))
-    monkeypatch.setattr(procfs, "read_file", lambda root, pid, file: b"")
+    kept = {"comm": b"tritonserver"}
+    monkeypatch.setattr(procfs, "read_file", lambda root, pid, file: kept.get(file, b""))
     assert who(tmp_path) == Identity("tritonserver", ME, "serving")
 
 

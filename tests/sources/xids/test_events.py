@@ -71,7 +71,7 @@ Watch = Callable[..., Rig]
 def _watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Start a watch; afterwards it ends within one wait."""
     monkeypatch.setattr(xid_events, "WAIT_MILLISECONDS", 100)
-    monkeypatch.setattr(xid_events, "BACK_OFF_SECONDS", (0.05, 0.1))
+    monkeypatch.setattr(xid_events, "AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(xid_events, "NOTHING_TO_WAIT_FOR_SECONDS", 0.02)
     monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
     rigs: list[Rig] = []
@@ -101,17 +101,6 @@ def test_every_xid_is_heard_once_with_its_gpu(watch: Watch) -> None:
     rig.wait_for((1, 79), (0, 48), (0, 48))
     rig.happen((1, 31))
     rig.wait_for((1, 79), (0, 48), (0, 48), (1, 31))
-
-
-def test_other_events_are_not_asked_for(watch: Watch) -> None:
-    """Only Xids; an ECC event is no Xid, whatever its data."""
-    rig = watch()
-    rig.wait_for_registrations(2)
-    now = rig.fake.now() - rig.fake.epoch
-    rig.fake.update(events=[{"at": now, "gpu": 0, "type": 2, "data": 79}])
-    rig.wait_for_waits(2)
-    rig.happen((0, 48))
-    rig.wait_for((0, 48))
 
 
 def test_a_gpu_that_cannot_be_registered_leaves_the_others_alone(
@@ -174,11 +163,11 @@ def test_a_numbering_that_changed_registers_nobody_under_a_wrong_name(watch: Wat
     assert "GPU-another" not in rig.events._uuids.values()
 
 
-@pytest.mark.parametrize("code", [15, 999, 1, 2, 3])
+@pytest.mark.parametrize("code", [15, 1])
 def test_a_wait_that_fails_is_tried_again(
     watch: Watch, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With growing pauses, a set of its own each time, and one line in the log.
+    """With a pause, a set of its own each time, and one line in the log.
 
     No line if the whole library is lost (1): the workers log that.
     """
@@ -187,7 +176,7 @@ def test_a_wait_that_fails_is_tried_again(
     rig.fake.update(faults=[fault("nvmlEventSetWait_v2", error=code)])
     wait_until(lambda: rig.calls("nvmlEventSetCreate") >= 4)
     rig.fake.update(faults=[])
-    wait_until(lambda: rig.events._failures == 0)
+    wait_until(lambda: not rig.events._failing)
     rig.happen((0, 119))
     rig.wait_for((0, 119))
 
@@ -207,7 +196,7 @@ def test_waits_that_return_at_once_do_not_spin(watch: Watch) -> None:
     assert rig.calls("nvmlEventSetWait_v2") - before <= 0.4 / 0.02 + 2
 
 
-@pytest.mark.parametrize("code", [3, 13, 4])
+@pytest.mark.parametrize("code", [3, 13])
 def test_a_driver_without_events_ends_the_watch(
     watch: Watch, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:

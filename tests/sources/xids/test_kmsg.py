@@ -71,15 +71,6 @@ def test_a_program_cannot_pass_for_the_kernel(priority: int) -> None:
     assert parse_record(LOST) is not None
 
 
-@given(st.text())
-def test_no_text_breaks_the_parser(text: str) -> None:
-    """Whatever stands in the log."""
-    assert parse_record(text) is None
-    parse_record(HEADER + text)
-    parse_record(HEADER + "NVRM: Xid (PCI:0000:65:00" + text)
-    pci_address(text)
-
-
 @given(
     st.integers(0, 0xFFFFFFFF),
     st.integers(0, 0xFF),
@@ -144,19 +135,6 @@ def test_records_come_in_any_pieces(follow: Follow, tmp_path: Path) -> None:
     os.close(pipe)
 
     assert set(found) == {KernelXid((0, 0x65, 0), 79)}
-
-
-def test_a_line_without_end_is_not_kept(follow: Follow, tmp_path: Path) -> None:
-    """A stand-in for the device cannot fill the memory."""
-    path = tmp_path / "kmsg"
-    os.mkfifo(path)
-    found = follow(path)
-    pipe = os.open(path, os.O_WRONLY)
-    for _ in range(20):
-        os.write(pipe, b"x" * 8000)
-    os.write(pipe, b"\n" + LOST.encode() + b"\n")
-    wait_until(lambda: found)
-    os.close(pipe)
 
 
 def test_a_log_that_must_not_be_read_is_one_line(

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.xids import ALERTING
-from exporter.sources.xids.ledger import (
-    MOST_OTHER_CODES,
-    MOST_UNPAIRED,
-    PAIRING_SECONDS,
-    Way,
-    XidLedger,
-)
+from exporter.sources.xids.ledger import MOST_UNPAIRED, PAIRING_SECONDS, Way, XidLedger
 from tests.clocks import ManualClock
 
 LEDGER = "exporter.sources.xids.ledger"
@@ -110,21 +103,6 @@ def test_a_storm_is_counted_without_growth_and_with_few_lines(
     assert len(lines) == 2
     assert lines[0].startswith("GPU GPU-a: Xid 13: exception in the graphics or compute engine; ")
     assert "(9999 more since the last such line)" in lines[1]
-
-
-def test_codes_without_end_do_not_grow_the_ledger(caplog: pytest.LogCaptureFixture) -> None:
-    """What alerts are made of has room for ever; of the rest, a fixed number of codes."""
-    ledger = XidLedger(ManualClock())
-    for code in range(1000, 3000):
-        ledger.note("GPU-a", code, "nvml")
-    for code in ALERTING:
-        ledger.note("GPU-a", code, "nvml")
-    codes = set(ledger.records()["GPU-a"])
-
-    assert codes >= set(ALERTING)
-    assert len(codes) == MOST_OTHER_CODES + len(ALERTING)
-    refused = [r for r in caplog.records if "one code too many" in r.getMessage()]
-    assert len(refused) == 1
 
 
 def test_alerting_xids_are_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -94,8 +94,9 @@ class ContainerSource(PolledSource[WorkloadReport]):
                 problem = f"{path} may not be opened: permission denied"
                 if path in self._expected:
                     problems.append(problem)
-                else:
-                    self._say_once(path, problem)
+                elif path not in self._refused:
+                    self._refused.add(path)
+                    log.info("source %s: %s; containers have ids without names", self.name, problem)
         known = WorkloadReport(
             named={number: each for named in self._names.values() for number, each in named.items()}
         )
@@ -105,11 +106,6 @@ class ContainerSource(PolledSource[WorkloadReport]):
         if problems:
             raise Unreadable("; ".join(problems))
         return known if answered else None
-
-    def _say_once(self, path: str, problem: str) -> None:
-        if path not in self._refused:
-            self._refused.add(path)
-            log.info("source %s: %s; containers have ids without names", self.name, problem)
 
     def report(self) -> WorkloadReport | None:
         """Return what is known, also if only one of several sockets answered last."""

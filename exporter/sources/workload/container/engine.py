@@ -30,10 +30,6 @@ _NAME = re.compile(r"/?([A-Za-z0-9][A-Za-z0-9_.-]{0,254})")
 _OF_THE_KUBELET = "io.kubernetes.pod.uid"
 """The label of a container that Docker runs for a kubelet, which has a better name for it."""
 
-_UNVERSIONED = (http.client.BAD_REQUEST, http.client.NOT_FOUND)
-"""How an engine may refuse a question that names no version of the API. Today all take it, while
-there is no version that all take (Docker 20.10 has none above 1.41, Docker 29 none below 1.44)."""
-_VERSION = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 _FOREIGN = "does not answer as Docker and Podman do"
 
 
@@ -48,9 +44,6 @@ def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
     wanted = frozenset(sorted(ids)[:MOST_CONTAINERS])
     try:
         answer, body = _get(path, wanted)
-        version = answer.getheader("Api-Version") or ""
-        if answer.status in _UNVERSIONED and _VERSION.fullmatch(version):
-            answer, body = _get(path, wanted, f"/v{version}")
         listed = json.loads(body) if answer.status == http.client.OK else []
     except (http.client.HTTPException, ValueError, RecursionError):
         raise Unreadable(f"{path} {_FOREIGN}") from None
@@ -62,17 +55,16 @@ def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
     return {each.id: each for each in _named(listed, runtime) if each.id in wanted}
 
 
-def _get(
-    path: str, ids: Collection[str], prefix: str = ""
-) -> tuple[http.client.HTTPResponse, bytes]:
-    """Get the list of the containers with these ids, and its body; `prefix` is of the path.
+def _get(path: str, ids: Collection[str]) -> tuple[http.client.HTTPResponse, bytes]:
+    """Get the list of the containers with these ids, and its body.
 
     Raises:
         http.client.HTTPException: the answer is not HTTP.
     """
     filters = quote(json.dumps({"id": sorted(ids) or [NOBODY]}, separators=(",", ":")))
-    # HTTP/1.0: the answer ends with the connection, and comes in one piece.
-    question = f"GET {prefix}/containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n"
+    # HTTP/1.0: the answer ends with the connection, and comes in one piece. No version of the API:
+    # there is none that all take (Docker 20.10 has none above 1.41, Docker 29 none below 1.44).
+    question = f"GET /containers/json?filters={filters} HTTP/1.0\r\nHost: localhost\r\n\r\n"
     deadline = Deadline(TOTAL_SECONDS)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:

@@ -81,32 +81,6 @@ def test_who_answers(engine: UnixEngine, server: str, runtime: str) -> None:
     assert names(engine.path, {ID})[ID].runtime == runtime
 
 
-def test_an_engine_that_wants_a_version(engine: UnixEngine) -> None:
-    """A question without one is deprecated: if it is refused, the engine's own version is named."""
-    refusal = b"HTTP/1.0 404 X\r\nApi-Version: 1.53\r\nContent-Length: 0\r\n\r\n"
-    full = listing(container(ID, "/llm"))
-
-    def says(connection: socket.socket) -> None:
-        connection.sendall(full if b" /v1.53/" in engine.asked[-1] else refusal)
-
-    engine.says = says
-    assert names(engine.path, {ID})[ID].container == "llm"
-    assert [head.split()[1].partition(b"?")[0] for head in engine.asked] == [
-        b"/containers/json",
-        b"/v1.53/containers/json",
-    ]
-
-
-@pytest.mark.parametrize("version", ["", "1.53/../..", "x", "9999.9"])
-def test_a_version_that_is_none_is_not_asked_for(engine: UnixEngine, version: str) -> None:
-    """It comes from whoever listens there."""
-    head = f"HTTP/1.0 404 X\r\nApi-Version: {version}\r\nContent-Length: 0\r\n\r\n"
-    engine.says = head.encode()
-    with pytest.raises(Unreadable, match="status 404"):
-        names(engine.path, {ID})
-    assert len(engine.asked) == 1
-
-
 def test_what_is_not_a_name(engine: UnixEngine) -> None:
     """The names that links give have two slashes; Podman's older versions had none at all."""
     assert named(engine, container(ID, "/web/llm", "/llm")) == {ID: "llm"}

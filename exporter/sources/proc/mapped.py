@@ -5,28 +5,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from exporter.sources.proc.procfs import start_time
 
 MOST_BYTES = 4 * 1024 * 1024
 """A process that has loaded much has 3000 mappings, 300 kB; the rest of a longer list is not read.
 """
-FIRST_WAIT_SECONDS = 10.0
-LONGEST_WAIT_SECONDS = 640.0
-"""Jobs import late: a process is looked at again after waits that double."""
+WAIT_SECONDS = 60.0
+"""Jobs import late: a process is looked at again after this time."""
 
 _LIBRARY = re.compile(rb"/(?:lib)?transformer_engine[^/\n]*\.so")
 
 
-@dataclass(slots=True)
-class _Look:
-    """What was last seen of one process."""
+class _Look(NamedTuple):
+    """What was last seen of one process, at a monotonic time."""
 
     found: bool | None
-    next_at: float
-    """Monotonic time of the next look."""
-    wait_seconds: float
+    at: float
 
 
 class Mapped:
@@ -49,11 +45,9 @@ class Mapped:
             if started is None:
                 found[pid] = None
                 continue
-            look = self._looks.get((pid, started)) or _Look(None, now, FIRST_WAIT_SECONDS)
-            if not look.found and now >= look.next_at:
-                look.found = maps_transformer_engine(self._procfs, pid)
-                look.next_at = now + look.wait_seconds
-                look.wait_seconds = min(2.0 * look.wait_seconds, LONGEST_WAIT_SECONDS)
+            look = self._looks.get((pid, started))
+            if look is None or (not look.found and now >= look.at + WAIT_SECONDS):
+                look = _Look(maps_transformer_engine(self._procfs, pid), now)
             looks[pid, started] = look
             found[pid] = look.found
         self._looks = looks

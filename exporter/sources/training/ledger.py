@@ -89,18 +89,16 @@ class _Entry:
         return self.peer.uid, self.claim.job
 
 
-class FullError(Exception):
-    """There is no room for another entry of this user."""
-
-
 class Quota(Generic[Key]):
     """The entries of each user in a table, the one that was silent for longest first.
 
     A user with no more entries than the size of the table over the number of users loses none.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, reason: str) -> None:
+        """Refuse for this reason, one of ``TRAINING_QUOTAS``, what finds no room."""
         self._size = size
+        self._reason = reason
         self._entries: dict[int, OrderedDict[Key, float]] = {}
         """By uid: when each entry was last used."""
 
@@ -116,14 +114,14 @@ class Quota(Generic[Key]):
         if not self._entries[uid]:
             del self._entries[uid]
 
-    def makes_room(self, uid: int, now: float) -> Key | None:
+    def makes_room(self, uid: int, what: str, now: float) -> Key | None:
         """Return the entry to drop for a new one of this user; None while the table is not full.
 
         It is one of the user with the most, if that one keeps at least as many as this user then
         has; else an own one that is idle.
 
         Raises:
-            FullError: there is neither.
+            Rejected: there is neither; the message begins with `what`.
         """
         if sum(map(len, self._entries.values())) < self._size:
             return None
@@ -133,7 +131,7 @@ class Quota(Generic[Key]):
             return next(iter(largest))
         oldest = next(iter(own), None)
         if oldest is None or now - own[oldest] <= IDLE_SECONDS:
-            raise FullError
+            raise Rejected(self._reason, f"{what} is one more than {self._size}")
         return oldest
 
 
@@ -151,15 +149,13 @@ class Ledger:
     ) -> None:
         self._clock = clock
         self._processes = processes
-        self._max_jobs = max_jobs
-        self._max_ranks = max_ranks
         self._owner = lru_cache(_MOST_USERS)(user_name if owners else lambda _: None)
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         """By report id, in the order in which the processes appeared."""
         self._ids: dict[_Job, set[str]] = {}
-        self._job_quota: Quota[_Job] = Quota(max_jobs)
-        self._rank_quota: Quota[str] = Quota(max_ranks)
+        self._job_quota: Quota[_Job] = Quota(max_jobs, "jobs")
+        self._rank_quota: Quota[str] = Quota(max_ranks, "ranks")
         self.taken_total = 0
         """How many claims were accepted."""
         self._checked_at = float("-inf")
@@ -236,15 +232,10 @@ class Ledger:
     def _leaving(self, uid: int, name: str, now: float) -> set[str]:
         """Return the ids to evict before a process of this user's job can be added."""
         leaving: set[str] = set()
-        try:
-            if (uid, name) not in self._ids:
-                reason, why = "jobs", f"job: {name} is one more than {self._max_jobs}"
-                job = self._job_quota.makes_room(uid, now)
-                leaving |= set() if job is None else self._ids[job]
-            reason, why = "ranks", f"a process of {name} is one more than {self._max_ranks}"
-            rank = self._rank_quota.makes_room(uid, now)
-        except FullError:
-            raise Rejected(reason, why) from None
+        if (uid, name) not in self._ids:
+            job = self._job_quota.makes_room(uid, f"job: {name}", now)
+            leaving |= set() if job is None else self._ids[job]
+        rank = self._rank_quota.makes_room(uid, f"a process of {name}", now)
         return leaving if rank is None else leaving | {rank}
 
     def _drop(self, report_id: str) -> None:

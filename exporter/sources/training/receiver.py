@@ -10,7 +10,6 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from exporter.clock import Clock
@@ -18,7 +17,7 @@ from exporter.errors import SourceError, one_line
 from exporter.sources.training.credentials import ANCILLARY_BYTES, Peer, peer_of
 from exporter.sources.training.decode import MOST_BYTES
 from exporter.sources.training.endpoint import Endpoint, SocketAccess
-from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, Refusals, Rejected
+from exporter.sources.training.refusals import Refusals, Rejected
 
 USER_PER_SECOND = 2_500.0
 """Tokens; a report costs one for each kilobyte that it begins, since long ones take longer to read.
@@ -38,6 +37,10 @@ MANY = MOST_WAITING // 2
 PAUSE_SECONDS = 0.05
 """How long nothing is received after the rate limit has refused MANY of a batch: a flood then fills
 the kernel's queue instead of taking this process's time."""
+CHECK_SECONDS = 5.0
+"""Between two checks that the path still leads to the socket."""
+RETRY_SECONDS = 30.0
+"""Until the next try, when no socket could be made."""
 STOP_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
@@ -93,7 +96,6 @@ class Inbox:
         self._rate = RateLimit()
         self._waiting: deque[tuple[bytes, Ancillary, float]] = deque()
         self._reading = threading.Lock()
-        self._fault_logged_at = float("-inf")
 
     def put(self, data: bytes, ancillary: Ancillary, monotonic_seconds: float) -> bool:
         """Queue a datagram; return whether the queue is full enough to read it now."""
@@ -125,41 +127,22 @@ class Inbox:
         except Exception:
             # A bug here must not let a sender stop the source, or flood the log.
             self._refuse(Rejected("schema", "it could not be understood"), arrival.peer)
-            now = arrival.monotonic_seconds
-            if now - self._fault_logged_at >= LOG_INTERVAL_SECONDS:
-                self._fault_logged_at = now
-                log.exception("a training report from %s could not be understood", arrival.peer)
+            log.debug("a training report could not be understood", exc_info=True)
 
     def _refuse(self, refused: Rejected, peer: Peer | None) -> None:
         self._refusals.note(refused.reason, str(refused), peer)
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    """Intervals of the receiving thread."""
-
-    check_seconds: float = 5.0
-    """Between two checks that the path still leads to the socket."""
-    retry_seconds: float = 30.0
-    """Until the next try, when no socket could be made."""
 
 
 class Receiver:
     """The socket and the thread that reads it."""
 
     def __init__(
-        self,
-        paths: tuple[str, ...],
-        access: SocketAccess,
-        inbox: Inbox,
-        clock: Clock,
-        intervals: Intervals,
+        self, paths: tuple[str, ...], access: SocketAccess, inbox: Inbox, clock: Clock
     ) -> None:
         self._paths = paths
         self._access = access
         self._inbox = inbox
         self._clock = clock
-        self._intervals = intervals
         self._lock = threading.Lock()
         self._endpoint: Endpoint | None = None
         self._stopped = threading.Event()
@@ -190,7 +173,7 @@ class Receiver:
         while not self._stopped.is_set():
             endpoint = self._bind()
             if endpoint is None:
-                self._stopped.wait(self._intervals.retry_seconds)
+                self._stopped.wait(RETRY_SECONDS)
                 continue
             try:
                 self._read(endpoint)
@@ -208,7 +191,7 @@ class Receiver:
             except SourceError as error:
                 problems.append(one_line(str(error)))
                 continue
-            whole, part = divmod(self._intervals.check_seconds, 1)
+            whole, part = divmod(CHECK_SECONDS, 1)
             wait = struct.pack("@ll", int(whole), int(part * 1e6))
             endpoint.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, wait)
             with self._lock:
@@ -225,7 +208,7 @@ class Receiver:
     def _read(self, endpoint: Endpoint) -> None:
         """Receive until `stop`, or until another socket has replaced this one."""
         receive, put, now = endpoint.socket.recvmsg, self._inbox.put, self._clock.monotonic
-        check_at = now() + self._intervals.check_seconds
+        check_at = now() + CHECK_SECONDS
         while True:
             try:
                 data, ancillary, _, _ = receive(READ_BYTES, ANCILLARY_BYTES)
@@ -236,7 +219,7 @@ class Receiver:
                 continue
             except OSError as error:
                 log.warning("reading %s failed: %s", one_line(endpoint.path), error.strerror)
-                self._stopped.wait(self._intervals.check_seconds)
+                self._stopped.wait(CHECK_SECONDS)
                 return
             if self._stopped.is_set():  # what ends the wait reads like an empty datagram
                 return
@@ -244,7 +227,7 @@ class Receiver:
             if put(data, ancillary, arrived) and self._inbox.read() >= MANY:
                 self._stopped.wait(PAUSE_SECONDS)
             if arrived >= check_at:
-                check_at = arrived + self._intervals.check_seconds
+                check_at = arrived + CHECK_SECONDS
                 if not endpoint.is_reachable():
                     break
         log.warning("%s is gone or another's: a new socket is made", one_line(endpoint.path))

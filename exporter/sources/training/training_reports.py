@@ -15,7 +15,7 @@ from exporter.sources.training.credentials import Processes
 from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import SocketAccess
 from exporter.sources.training.ledger import Ledger
-from exporter.sources.training.receiver import Arrival, Inbox, Intervals, Receiver
+from exporter.sources.training.receiver import Arrival, Inbox, Receiver
 from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
 
 PROCFS = "/proc"
@@ -35,7 +35,6 @@ class TrainingOptions:
     owners: bool = True
     """Whether jobs are shown with their owners."""
     procfs: str = PROCFS
-    intervals: Intervals = field(default_factory=Intervals)
 
 
 class TrainingSource:
@@ -54,9 +53,7 @@ class TrainingSource:
             owners=options.owners,
         )
         self._inbox = Inbox(self._take, self._refusals, clock)
-        self._receiver = Receiver(
-            options.paths, options.access, self._inbox, clock, options.intervals
-        )
+        self._receiver = Receiver(options.paths, options.access, self._inbox, clock)
         self._failure_logged_at = float("-inf")
 
     def start(self) -> None:

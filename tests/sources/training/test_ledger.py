@@ -414,6 +414,19 @@ def test_a_process_that_was_silent_for_a_while_makes_room() -> None:
     assert set(node.known()) == {numbered(n) for n in (0, 2, 3, 9)}
 
 
+def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:
+    """Up to its share; the one that was silent longest goes first, also if it is not silent."""
+    node = Node(max_ranks=8)
+    for n in range(8):
+        node.say(id=numbered(n))
+        node.clock.advance(1)
+    node.say(id=numbered(0))
+    said = [node.say(Peer(9, 9), id=numbered(n)) for n in range(10, 15)]
+
+    assert said == ["", "", "", "", "ranks"]
+    assert set(node.known()) == {numbered(n) for n in (0, 5, 6, 7, 10, 11, 12, 13)}
+
+
 def test_nobody_leaves_for_a_sender_that_lies(node: Node) -> None:
     """Room is made only for a report that is taken."""
     for n in range(64):

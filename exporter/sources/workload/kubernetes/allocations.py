@@ -16,8 +16,6 @@ MIG_PREFIX = "nvidia.com/mig-"
 SHARED_RESOURCE = "nvidia.com/gpu.shared"
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_WHOLE = re.compile(rf"gpu-(?P<uuid>{_UUID})", re.IGNORECASE)
-_MIG = re.compile(rf"mig-(?P<uuid>{_UUID})", re.IGNORECASE)
 _OLD_MIG = re.compile(rf"mig-gpu-(?P<uuid>{_UUID})/(?P<gi>\d{{1,4}})/\d{{1,4}}", re.IGNORECASE)
 _GKE = re.compile(r"nvidia(?P<minor>\d{1,4})(?:/gi(?P<gi>\d{1,4}))?(?:/vgpu(?P<replica>\d{1,9}))?")
 _NAMED = re.compile(rf"(?<![0-9a-z])(?P<kind>gpu|mig)-(?P<uuid>{_UUID})(?![0-9a-z])", re.IGNORECASE)
@@ -55,28 +53,25 @@ def device_of(listed: ContainerDevice) -> tuple[DeviceName, str] | None:
 
 
 def _by_uuid(device_id: str) -> DeviceName | None:
-    if whole := _WHOLE.fullmatch(device_id):
-        return _gpu(whole["uuid"])
-    if mig := _MIG.fullmatch(device_id):
-        return _instance(mig["uuid"])
+    if named := _NAMED.fullmatch(device_id):
+        return _named(named)
     if old := _OLD_MIG.fullmatch(device_id):
         return DeviceName(uuid=f"GPU-{old['uuid'].lower()}", gpu_instance=int(old["gi"]))
     return None
 
 
-def _gpu(uuid: str) -> DeviceName:
-    return DeviceName(uuid=f"GPU-{uuid.lower()}")
-
-
-def _instance(uuid: str) -> DeviceName:
-    return DeviceName(mig_uuid=f"MIG-{uuid.lower()}")
+def _named(found: re.Match[str]) -> DeviceName:
+    uuid = found["uuid"].lower()
+    if found["kind"].lower() == "gpu":
+        return DeviceName(uuid=f"GPU-{uuid}")
+    return DeviceName(mig_uuid=f"MIG-{uuid}")
 
 
 def _claimed(listed: ContainerDevice) -> DeviceName | None:
     """Return which device a claim has: by a UUID in one of its names, else as its driver counts."""
     for name in (listed.device, *listed.cdi):
         if found := _NAMED.search(name):
-            return (_gpu if found["kind"].lower() == "gpu" else _instance)(found["uuid"])
+            return _named(found)
     if whole := _DRA.fullmatch(listed.device):
         return DeviceName(minor=int(whole["minor"]))
     if mig := _DRA_MIG.fullmatch(listed.device):

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from exporter.clock import Clock
-from exporter.files import read_regular
 from exporter.model.workload import Workload, WorkloadReport
 from exporter.sources.interface import KUBERNETES, NodeWorkloads, WorkloadOptions
 from exporter.sources.poller import Busy, PolledSource, Unreadable
@@ -32,7 +31,6 @@ from exporter.sources.workload.kubernetes.kubelet_api import (
 from exporter.sources.workload.kubernetes.protobuf import NotProtobuf
 from exporter.sources.workload.kubernetes.unary import CallFailed, Code, call
 
-NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 MOST_SHOWN = 3
 """Ids in a line of the log."""
 
@@ -163,9 +161,7 @@ def _named(listed: Sequence[Pod]) -> dict[str, Workload]:
     return found
 
 
-def own_pod(
-    environment: Mapping[str, str], namespace_file: str = NAMESPACE_FILE
-) -> re.Pattern[str] | None:
+def own_pod(environment: Mapping[str, str]) -> re.Pattern[str] | None:
     """Return a pattern of NAMESPACE/POD that is this pod; None where the daemon runs in none.
 
     A pod's host name is its own name, unless it shares the network of its node; POD_NAME and
@@ -174,13 +170,5 @@ def own_pod(
     if "KUBERNETES_SERVICE_HOST" not in environment:
         return None
     name = environment.get("POD_NAME") or socket.gethostname()
-    namespace = environment.get("POD_NAMESPACE") or _namespace(namespace_file)
-    return re.compile((re.escape(namespace) if namespace else "[^/]+") + "/" + re.escape(name))
-
-
-def _namespace(path: str) -> str:
-    """Return what the service account's token is of; empty where there is none."""
-    try:
-        return read_regular(path, 1024).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
+    namespace = re.escape(environment.get("POD_NAMESPACE", "")) or "[^/]+"
+    return re.compile(f"{namespace}/{re.escape(name)}")

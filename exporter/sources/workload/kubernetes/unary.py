@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -78,7 +77,8 @@ def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadl
     body = bytearray()
     while True:
         connection.settimeout(deadline.left())
-        chunk = _send_and_receive(connection, http.data_to_send())
+        connection.sendall(http.data_to_send())
+        chunk = connection.recv(_CHUNK_BYTES)
         if not chunk:
             raise CallFailed(f"{path} closes the connection before its answer is complete")
         for event in http.receive_data(chunk):
@@ -92,19 +92,6 @@ def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadl
                 raise CallFailed(f"{path} breaks off its answer (error {event.error_code!s})")
             elif isinstance(event, events.StreamEnded):
                 return _message(path, headers, bytes(body))
-
-
-def _send_and_receive(connection: socket.socket, data: bytes) -> bytes:
-    """Send, then return what has arrived; nothing once the other side has hung up.
-
-    It may have done so right after its answer, which is then still there to be read.
-    """
-    with suppress(BrokenPipeError):
-        connection.sendall(data)
-    try:
-        return connection.recv(_CHUNK_BYTES)
-    except ConnectionResetError:
-        return b""
 
 
 def _request(method: str) -> H2Connection:

@@ -4,8 +4,7 @@
 Under version 1 they are in .../slurm[_NODE]/uid_UID/job_ID of every hierarchy, under version 2 in
 .../[NODE_]slurmstepd.scope, wherever CgroupSlice or a container that slurmd is in puts that. There
 a job's folder is job_ID or, from 26.05 on, its SLUID. Which job that is stands in the title of its
-slurmstepd. Where that cannot be seen, the environment of one of the job's own processes is read; a
-user can put another number there, so only in a control group that Slurm made.
+slurmstepd.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MOST_FOLDERS = 4096
 MOST_JOBS = 4096
 MOST_GROUPS = 64
 MOST_PROCESSES = 16
-"""Of a job, that are read: of Slurm's own, and of the user's."""
+"""Slurm's own of a job, that are read."""
 DEEPEST = 8
 """A slurmd in the container of a pod is that deep."""
 
@@ -39,7 +38,6 @@ _UNITS = (".service", ".mount", ".socket", ".swap", ".automount", ".timer")
 """Units of systemd that are no parents of a scope of Slurm's."""
 _EXTERN = "step_extern"
 _TITLE = re.compile(rb"slurmstepd: \[(\d{1,10})\.[^\]\0]*\]")
-_VARIABLE = re.compile(rb"(?:^|\0)SLURM_JOB_ID=(\d{1,10})(?=\0|$)")
 _MOST_LIST_BYTES = 64 * 1024
 
 
@@ -156,23 +154,17 @@ class Sluids:
         return dict(self._jobs)
 
     def _look_up(self, path: str) -> str | None:
-        steps = f"{glob.escape(path)}/step_*"
         # Only Slurm's own processes are in "slurm", those of the user are in "user" and its tasks.
-        for pid in islice(_pids(f"{steps}/slurm"), MOST_PROCESSES):
+        for pid in islice(_pids(f"{glob.escape(path)}/step_*/slurm"), MOST_PROCESSES):
             title = _TITLE.match(read_file(self._procfs, pid, "cmdline"))
             if title is not None:
                 return title[1].decode()
-        for pid in islice(_pids(f"{steps}/user", f"{steps}/user/*"), MOST_PROCESSES):
-            variable = _VARIABLE.search(read_file(self._procfs, pid, "environ"))
-            if variable is not None:
-                return variable[1].decode()
         return None
 
 
-def _pids(*groups: str) -> Iterator[int]:
+def _pids(groups: str) -> Iterator[int]:
     """Yield the processes of the control groups that match, in this pid namespace."""
-    lists = sorted(path for group in groups for path in glob.iglob(f"{group}/cgroup.procs"))
-    for path in lists[:MOST_GROUPS]:
+    for path in sorted(glob.iglob(f"{groups}/cgroup.procs"))[:MOST_GROUPS]:
         with suppress(OSError), open(path, "rb") as file:
             words = file.read(_MOST_LIST_BYTES).split()
             yield from (int(word) for word in words if word.isdigit() and word != b"0")

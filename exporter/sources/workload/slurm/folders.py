@@ -38,14 +38,6 @@ _UID = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
-    """Which writing of a file it is."""
-
-    inode: int
-    modified_nanoseconds: int
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """One GPU or MIG instance that a file says was given to a job."""
 
@@ -54,7 +46,7 @@ class Entry:
     user: str
     """Its name; empty where the file has none."""
     path: str
-    stamp: Stamp
+    written_unix_seconds: float
 
     @property
     def by_number(self) -> bool:
@@ -132,7 +124,7 @@ def _entries(file: str, device: DeviceName, problems: list[str]) -> list[Entry]:
     """Return the jobs that a file names, each once; note what cannot be read of it."""
     try:
         with open_regular(file) as opened:
-            status = os.fstat(opened.fileno())
+            written = os.fstat(opened.fileno()).st_mtime
             data = opened.read(MOST_BYTES + 1)
     except FileNotFoundError:  # an epilog was faster
         return []
@@ -142,7 +134,6 @@ def _entries(file: str, device: DeviceName, problems: list[str]) -> list[Entry]:
     if len(data) > MOST_BYTES:
         problems.append(f"{file}: has more than {MOST_BYTES} bytes")
         return []
-    stamp = Stamp(status.st_ino, status.st_mtime_ns)
     found: dict[str, Entry] = {}
     readable = True
     for line in data.decode("utf-8", "replace").splitlines():
@@ -151,7 +142,7 @@ def _entries(file: str, device: DeviceName, problems: list[str]) -> list[Entry]:
             continue
         if _JOB.fullmatch(words[0]):
             user = _user(words[1]) if len(words) > 1 else ""
-            found.setdefault(words[0], Entry(device, words[0], user, file, stamp))
+            found.setdefault(words[0], Entry(device, words[0], user, file, written))
         else:
             readable = False
     if not readable:

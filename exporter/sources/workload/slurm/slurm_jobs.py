@@ -119,6 +119,6 @@ def _present(groups: SlurmGroups, sluids: Mapping[str, str]) -> Present:
     }
     return Present(
         frozenset(jobs),
-        frozenset(job for job, group in jobs.items() if group.contained),
+        any(group.contained for group in jobs.values()),
         groups.complete and len(sluids) == len(groups.sluids),
     )

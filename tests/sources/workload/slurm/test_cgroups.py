@@ -132,16 +132,6 @@ def test_a_title_that_is_none(node: Node) -> None:
     assert jobs_of(node, Sluids(str(node.procfs))) == {}
 
 
-def test_a_sluid_by_the_environment(node: Node) -> None:
-    """Where the title is hidden; a process of another pid namespace is 0, one may have ended."""
-    sluids = Sluids(str(node.procfs))
-    node.group(f"{SCOPE}/{SLUID}/step_0/slurm", [50])
-    node.group(f"{SCOPE}/{SLUID}/step_0/user/task_0", [0, 51, 52])
-    assert jobs_of(node, sluids) == {}
-    node.process(52, "python", "OLD_SLURM_JOB_ID=5|SLURM_JOB_ID=1234|SLURM_JOB_ID=6")
-    assert jobs_of(node, sluids) == {SLUID: "1234"}
-
-
 def test_sluids_beside_numbers(node: Node) -> None:
     """CgroupJobIdPaths may have been changed while jobs ran."""
     node.group(f"{SCOPE}/job_7")

@@ -214,13 +214,11 @@ def test_a_file_of_before_the_boot(rig: Rig, caplog: pytest.LogCaptureFixture) -
 
 
 def test_an_epilog_that_failed(rig: Rig) -> None:
-    """The job had the step that lasts as long as the job, while the file was as it is."""
-    rig.give(GPU, "7 alice\n")
+    """The job had the step that lasts as long as the job, and its file is older than a prolog."""
+    rig.give(GPU, "7 alice\n", age_seconds=601)
     rig.group(EXTERN)
     assert rig.jobs() == ["7"]
     rig.end(f"{SCOPE}/job_7")
-    assert rig.jobs() == []
-    rig.clock.advance(1.0)
     assert rig.jobs() == []
     rig.give(GPU, "7 alice\n")  # it was requeued, and its prolog has run again
     assert rig.jobs() == ["7"]
@@ -228,7 +226,7 @@ def test_an_epilog_that_failed(rig: Rig) -> None:
 
 def test_the_last_job_of_a_node_with_version_1(rig: Rig) -> None:
     """Slurm removes the folder of its user as well; its own stays, and has nothing in it."""
-    rig.give(GPU, "7 alice\n")
+    rig.give(GPU, "7 alice\n", age_seconds=601)
     rig.group("freezer/slurm_node1/uid_1000/job_7/step_extern")
     assert rig.jobs() == ["7"]
     rig.end("freezer/slurm_node1/uid_1000")

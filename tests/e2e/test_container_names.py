@@ -108,19 +108,6 @@ def test_containers_have_names_where_their_engines_can_be_asked(
     assert wait_until(lambda: (found := utilization()) == expected and found) == expected
 
 
-def test_ids_need_nobody(driver: FakeNvml, start: StartDaemon, waiting: dict[str, Waiting]) -> None:
-    """Without the source they come from the control groups alone."""
-    daemon = start(driver, "--no-source.container", wait_for=3)
-    page = wait_for(
-        daemon,
-        [
-            ("0", "container", "", waiting["docker"].id),
-            ("1", "container", "", waiting["podman"].id),
-        ],
-    )
-    assert page.get("roofline_exporter_source_up", source="container") is None
-
-
 def test_a_socket_that_may_not_be_opened_costs_only_its_names(
     driver: FakeNvml,
     waiting: dict[str, Waiting],

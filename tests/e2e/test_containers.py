@@ -7,8 +7,6 @@ import contextlib
 import http.client
 import os
 import re
-import shutil
-import signal
 import ssl
 import stat
 import subprocess
@@ -21,7 +19,6 @@ from typing import Any
 import pytest
 import yaml
 from testcontainers.core.container import DockerContainer
-from testcontainers.core.network import Network
 
 from exporter import __version__
 from tests.conftest import MEASURED, require_tool
@@ -37,7 +34,6 @@ from tests.e2e.containers import (
     driver_volumes,
     exporter,
     fetch,
-    fetch_json,
     logs,
     query,
     service_images,
@@ -56,7 +52,7 @@ FIRST_SCRAPE_SECONDS = 3.0
 STOP_SECONDS = 2.0
 DEMO_GPUS = 8
 STACK_SECONDS = 90.0
-STOPPED, INTERRUPTED = 0, 130
+STOPPED = 0
 SOCKETS = "/run/roofline-exporter"
 JOB = """
 import json, os, socket
@@ -132,7 +128,8 @@ def test_image_knows_its_revision(engine: Engine, image: str) -> None:
 
 
 @retry_once
-def _serves_and_stops(image: str, record_property: Record) -> None:
+def test_serves_read_only_as_any_user(image: str, record_property: Record) -> None:
+    """It needs no user of its own, no capability and no file to write; signals reach it."""
     with exporter(image, "--demo") as container:
         wrapped = container.get_wrapped_container()
         wrapped.kill()
@@ -167,119 +164,6 @@ def _address(container: DockerContainer) -> str | None:
         return None
 
 
-def test_serves_read_only_as_any_user(image: str, record_property: Record) -> None:
-    """It needs no user of its own, no capability and no file to write; signals reach it."""
-    _serves_and_stops(image, record_property)
-
-
-@retry_once
-def test_stops_while_it_starts(image: str) -> None:
-    """A container's first process gets no signal that it does not ask for; this one soon does."""
-    with exporter(image, "--demo") as container:
-        wrapped = container.get_wrapped_container()
-        wrapped.reload()
-        status = Path(f"/proc/{wrapped.attrs['State']['Pid']}/status")
-        if not status.exists():
-            pytest.skip("the Docker engine runs elsewhere: its processes cannot be seen")
-        wait_until(lambda: _heeds_sigterm(status.read_text()), 10, "a handler")
-        code, seconds = stop(container)
-    assert code in (STOPPED, INTERRUPTED), "it was killed"
-    assert seconds < STOP_SECONDS
-
-
-def _heeds_sigterm(status: str) -> bool:
-    """Whether a process handles SIGTERM, or will once it has started, by its /proc/PID/status."""
-    sets = re.findall(r"^Sig(?:Cgt|Blk):\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return any(int(each, 16) >> (signal.SIGTERM - 1) & 1 for each in sets)
-
-
-def test_a_wrong_flag_is_one_line(engine: Engine, image: str) -> None:
-    """The container ends with code 2 and says which flag."""
-    container = engine.client.containers.run(image, ["--demos"], detach=True)
-    try:
-        assert container.wait(timeout=30)["StatusCode"] == 2
-        assert container.logs().decode().count("\n") == 1
-    finally:
-        container.remove(force=True)
-
-
-def _server(network: Network, name: str, image: str, port: int, folder: Path) -> DockerContainer:
-    """A server of the stack with its configuration, on the network under its name."""
-    return (
-        DockerContainer(image)
-        .with_network(network)
-        .with_network_aliases(name)
-        .with_exposed_ports(port)
-        .with_volume_mapping(folder, f"/etc/{name}")
-    )
-
-
-def _often(tmp_path: Path) -> Path:
-    """Prometheus's folder, but scraping every second."""
-    folder = tmp_path / "prometheus"
-    shutil.copytree(DEPLOY / "prometheus", folder)
-    config = yaml.safe_load((folder / "prometheus.yml").read_text())
-    config["global"] |= {"scrape_interval": "1s", "scrape_timeout": "1s"}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    return folder
-
-
-def _alert(name: str, severity: str, gpu: str) -> dict[str, Any]:
-    return {"labels": {"alertname": name, "severity": severity, "instance": "n:1", "uuid": gpu}}
-
-
-def test_prometheus_scrapes_it_and_knows_alertmanager(
-    engine: Engine, image: str, tmp_path: Path
-) -> None:
-    """The configuration that ships finds all three; counters of the demo grow as they should."""
-    shipped = service_images()
-    images = {name: engine.require(shipped[name]) for name in ("prometheus", "alertmanager")}
-    with (
-        Network() as network,
-        _server(
-            network, "alertmanager", images["alertmanager"], 9093, DEPLOY / "alertmanager"
-        ) as alertmanager,
-        _server(network, "prometheus", images["prometheus"], 9090, _often(tmp_path)) as prometheus,
-        exporter(image, "--demo").with_network(network).with_network_aliases("exporter"),
-    ):
-        url = address(prometheus, 9090)
-        jobs = {"roofline-exporter": 1.0, "prometheus": 1.0, "alertmanager": 1.0}
-        wait_until(lambda: query(url, "up") == jobs, STACK_SECONDS, "three targets up")
-        found = wait_for_json(f"{url}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
-        assert [server["url"] for server in found] == ["http://alertmanager:9093/api/v2/alerts"]
-
-        wait_until(lambda: query(url, "min(count_over_time(up[10s])) >= 8"), STACK_SECONDS)
-        share = query(
-            url,
-            "rate(gpu_busy_seconds_total[10s]) / ignoring (reading)"
-            ' rate(gpu_observed_seconds_total{reading="utilization"}[10s])',
-        )
-        assert share["3"] == pytest.approx(1.0, abs=0.05), "the spinning GPU"
-        assert share["5"] == pytest.approx(0.0, abs=0.05), "the free GPU"
-
-        _check_inhibition(address(alertmanager, 9093))
-
-
-def _check_inhibition(url: str) -> None:
-    """A lost GPU silences its own idle alert, and not its neighbour's."""
-    wait_for_json(f"{url}/api/v2/status")
-    alerts = [
-        _alert("GpuLost", "critical", "GPU-a"),
-        _alert("GpuHeldIdle", "warning", "GPU-a"),
-        _alert("GpuHeldIdle", "warning", "GPU-b"),
-    ]
-    assert fetch(f"{url}/api/v2/alerts", alerts) is not None
-
-    def silenced() -> set[tuple[str, str]]:
-        return {
-            (alert["labels"]["alertname"], alert["labels"]["uuid"])
-            for alert in fetch_json(f"{url}/api/v2/alerts") or ()
-            if alert["status"]["inhibitedBy"]
-        }
-
-    wait_until(lambda: silenced() == {("GpuHeldIdle", "GPU-a")}, 30, "one inhibited alert")
-
-
 def test_compose_brings_the_stack_up_and_down(
     engine: Engine, image: str, tmp_path: Path, record_property: Record
 ) -> None:
@@ -295,10 +179,10 @@ def test_compose_brings_the_stack_up_and_down(
         compose = Compose(tag, COMPOSE_FILE, using(tmp_path, images))
         with compose.up(*services):
             url = compose.url("prometheus", 9090)
-            scraped = {"roofline-exporter": 1.0}
-            wait_until(
-                lambda: query(url, 'up{job="roofline-exporter"}') == scraped, STACK_SECONDS, "up"
-            )
+            jobs = dict.fromkeys(("roofline-exporter", "prometheus", "alertmanager"), 1.0)
+            wait_until(lambda: query(url, "up") == jobs, STACK_SECONDS, "three targets up")
+            found = wait_for_json(f"{url}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+            assert [server["url"] for server in found] == ["http://alertmanager:9093/api/v2/alerts"]
             assert query(url, "count by (job) (gpu_up)") == {"roofline-exporter": DEMO_GPUS}
             healthy = f"label=com.docker.compose.project={compose.project}"
             wait_until(

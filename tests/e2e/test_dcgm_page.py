@@ -133,12 +133,6 @@ ASKED = (
         0,
     ),
     Asked(
-        'avg(DCGM_FI_DEV_GPU_TEMP{instance=~"127.*", gpu=~"0|1"})',
-        'avg(DCGM_FI_DEV_GPU_TEMP_CELSIUS{instance=~"127.*", gpu=~"0|1"})',
-        74,
-        0,
-    ),
-    Asked(
         f"DCGM_FI_DEV_POWER_USAGE{{{F}}}",
         f"DCGM_FI_DEV_BOARD_POWER_WATTS{{{F}}}",
         {"0": 500, "1": 50, "2": 300},
@@ -176,15 +170,7 @@ ASKED = (
         " by (hostname, gpu, GPU_I_ID, GPU_I_PROFILE)",
         {"0": 0.8, "2/1": 0.5, "2/2": 0.2},
     ),
-    Asked(
-        'sum(max(DCGM_FI_DEV_POWER_USAGE{Hostname=~"node.*"}) by (gpu))',
-        'sum(max(DCGM_FI_DEV_BOARD_POWER_WATTS{hostname=~"node.*"}) by (gpu))',
-        850,
-    ),
     # Alerts.
-    Asked("DCGM_FI_DEV_GPU_TEMP > 85", "DCGM_FI_DEV_GPU_TEMP_CELSIUS > 85", {"0": 88}, 0),
-    Asked("DCGM_FI_DEV_MEMORY_TEMP > 90", "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS > 90", {"0": 95}, 0),
-    Asked("DCGM_FI_DEV_XID_ERRORS > 0", "DCGM_FI_DEV_XID_ERROR > 0", {"1": 79}, 0),
     Asked(
         'DCGM_FI_DEV_XID_ERRORS{err_code="79"}',
         'DCGM_FI_DEV_XID_ERROR{err_code="79"}',
@@ -203,23 +189,11 @@ ASKED = (
         {"0": 2},
         0,
     ),
-    Asked("DCGM_FI_DEV_ROW_REMAP_FAILURE > 0", "DCGM_FI_DEV_ROW_REMAP_FAILED > 0", {"0": 1}, 0),
-    Asked(
-        "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS > 0",
-        "DCGM_FI_DEV_ROW_REMAP_UNCORRECTABLE_TOTAL > 0",
-        {"0": 2},
-        0,
-    ),
     Asked(
         'DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)',
         'DCGM_FI_DEV_FB_USED_BYTES{gpu="0"} / (DCGM_FI_DEV_FB_USED_BYTES'
         " + DCGM_FI_DEV_FB_FREE_BYTES)",
         {"0": 0.75},
-    ),
-    Asked(
-        '(DCGM_FI_DEV_FB_USED{gpu="0"} / DCGM_FI_DEV_FB_TOTAL) * 100 > 70',
-        '(DCGM_FI_DEV_FB_USED_BYTES{gpu="0"} / DCGM_FI_DEV_FB_CAPACITY_BYTES) * 100 > 70',
-        {"0": 74.49},
     ),
     Asked(
         '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
@@ -228,38 +202,16 @@ ASKED = (
         0.1,
     ),
     Asked(
-        'rate(DCGM_FI_DEV_THERMAL_VIOLATION{gpu="0"}[5s]) > 0',
-        'rate(DCGM_FI_DEV_THERMAL_VIOLATION{gpu="0"}[5s]) > 0',
-        {"0": 1.25e8},
-        0.1,
-    ),
-    Asked(
         'rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0"}[5s]) / 1000',
         'rate(DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL{gpu="0"}[5s])',
         {"0": 500},
         0.1,
-    ),
-    Asked(
-        'DCGM_FI_DEV_PCIE_REPLAY_COUNTER{gpu="0"}',
-        'DCGM_FI_DEV_PCIE_REPLAY_TOTAL{gpu="0"}',
-        {"0": 3},
-        0,
     ),
     # Links, pipes and media.
     Asked(
         "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
         "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
         {"0": 3e9},
-    ),
-    Asked(
-        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-        "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND / 1e6",
-        {"0": 80000},
-    ),
-    Asked(
-        'avg by (gpu) (DCGM_FI_PROF_SM_ACTIVE{gpu="0"})',
-        'avg by (gpu) (DCGM_FI_PROF_SM_UTIL_RATIO{gpu="0"})',
-        {"0": 0.7},
     ),
     Asked(
         'DCGM_FI_DEV_DEC_UTIL{gpu="0"} - DCGM_FI_DEV_ENC_UTIL{gpu="0"}',

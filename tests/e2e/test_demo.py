@@ -8,7 +8,7 @@ from pathlib import Path
 
 from exporter.sources import simulate
 from tests.conftest import require_tool
-from tests.e2e.conftest import RunCommand, StartDaemon, StartPrometheus
+from tests.e2e.conftest import StartDaemon, StartPrometheus
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.soak.launcher import CLOCK_VARIABLE, PACE_VARIABLE, PROGRAM
@@ -98,24 +98,3 @@ def test_promtool_finds_nothing_in_the_demos_page(start: StartDaemon) -> None:
     )
 
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
-
-
-def test_status_beside_a_demo(start: StartDaemon, command: RunCommand) -> None:
-    """One line a GPU, and no doubt that they are not real."""
-    daemon = start({}, "--demo", wait_for=GPUS)
-    url = f"http://127.0.0.1:{daemon.port}"
-    wait_until(lambda: daemon.get("/api/v1/gpus").status == 200, 10, "the API")
-    status = command({}, "status", "--url", url)
-
-    assert status.wait() == 0
-    text = status.stdout_path.read_text(encoding="utf-8")
-    assert text.count("H100 80GB HBM3") == GPUS
-    assert "simulate" in text
-
-
-def test_once_shows_the_demo(command: RunCommand) -> None:
-    """A page without a daemon, a driver or a GPU."""
-    once = command({}, "once", "--demo")
-
-    assert once.wait() == 0
-    assert "gpu_saturation_ratio{" in once.stdout_path.read_text(encoding="utf-8")

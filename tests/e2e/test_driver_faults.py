@@ -174,16 +174,6 @@ def _make_it_start_over(driver: FakeNvml, *others: dict[str, Any]) -> None:
     wait_until(lambda: driver.calls()["nvmlInitWithFlags"] > initialised, 5, "another init")
 
 
-@retry_once
-def test_a_single_call_with_the_code_is_enough(make_driver: MakeDriver, start: StartDaemon) -> None:
-    """One refused reading means that the library lost its state: it starts over, and shows it."""
-    driver = make_driver(TWO_GPUS)
-    daemon = start(driver, wait_for=2)
-    _make_it_start_over(driver)
-    driver.update(faults=[])
-    daemon.wait_for_gpus(2, RECOVERY_SECONDS)
-
-
 @pytest.mark.parametrize(
     ("version", "missing"),
     [("470.256.02", DRIVER_470), ("535.183.06", DRIVER_535), ("550.163.01", DRIVER_550)],

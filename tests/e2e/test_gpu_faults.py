@@ -6,10 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import pytest
-
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import SHOWN_WHILE_DOWN, Daemon, Page, Watch
+from tests.e2e.daemons import SHOWN_WHILE_DOWN, Watch
 from tests.e2e.processes import retry_once
 from tests.fake_nvml import fault, square
 
@@ -149,73 +147,6 @@ def test_every_call_hung(make_driver: MakeDriver, start: StartDaemon) -> None:
     assert watch.counters_fell() == []
     assert sorted(scrape.seconds for scrape in watch.scrapes)[len(watch.scrapes) // 2] < 0.1
     assert daemon.get("/-/ready").status == 200
-
-
-def _settled(daemon: Daemon) -> Page:
-    """A page after a few more ticks."""
-    time.sleep(3.2)
-    return daemon.metrics()
-
-
-def test_strange_and_partial_gpus_are_shown_as_far_as_they_answer(
-    make_driver: MakeDriver, start: StartDaemon
-) -> None:
-    """Refused calls, impossible values and undecodable names cost only themselves."""
-    driver = make_driver(
-        {
-            "devices": [
-                BUSY,
-                {"product": "t4", "utilization": 150},
-                {"product": "t4", "name_hex": "544553542dff20475055"},
-                {
-                    "product": "a100-sxm4-80gb",
-                    "power": {"error": 4},
-                    "temperature": {"error": 4},
-                    "utilization": 30,
-                },
-                {"product": "t4", "handle_error": 4},
-                {"product": "t4", "processes": {"error": 4}},
-                {"product": "h100-sxm", "gpm": {"supported": False}, "utilization": 20},
-                {"product": "unknown", "utilization": 40},
-            ]
-        }
-    )
-    daemon = start(driver)
-    page = daemon.wait_for_page(10, "seven GPUs", gpu0=1, gpu1=1, gpu2=1, gpu3=1, gpu5=1, gpu7=1)
-    lines = daemon.lines()
-    page = _settled(daemon)
-
-    # Above 100 %: refused and counted, never shown.
-    assert page.get("gpu_utilization_ratio", gpu="1") is None
-    assert page.get("gpu_busy_seconds_total", gpu="1") is None
-    assert page.value("gpu_power_watts", gpu="1") > 0
-    assert page.value("roofline_exporter_source_failures_total", source="nvml") > 0
-    # A name in another encoding.
-    ((info, _),) = page.rows("gpu_info", gpu="2")
-    assert info["name"] == "TEST-\N{REPLACEMENT CHARACTER} GPU"
-    # No permission: those readings are absent and say why, the others are there.
-    assert page.get("gpu_power_watts", gpu="3") is None
-    assert page.get("gpu_temperature_celsius", gpu="3", sensor="gpu") is None
-    assert page.value("gpu_utilization_ratio", gpu="3") == pytest.approx(0.3)
-    states = page.rows("roofline_exporter_reading_state", state="no_permission")
-    uuids = {index: page.rows("gpu_up", gpu=index)[0][0]["uuid"] for index in "0123567"}
-    assert {"power", "temperature"} <= {
-        labels["group"] for labels, _ in states if labels["uuid"] == uuids["3"]
-    }
-    # No permission to open it: nothing can be said of it, not even its name.
-    assert page.get("gpu_utilization_ratio", gpu="4") is None
-    assert len(daemon.lines("GPU 4")) == 1
-    # No permission to list processes: held is unknown from them.
-    assert page.get("gpu_processes", gpu="5", type="compute") is None
-    assert page.value("gpu_utilization_ratio", gpu="5") == 0.0
-    # A Hopper GPU without GPM is bounded like an older one.
-    ((source, _),) = page.rows("gpu_saturation_source_info", gpu="6")
-    assert (source["source"], source["complete"]) == ("estimate", "no")
-    # A GPU model that is in no list.
-    ((info, _),) = page.rows("gpu_info", gpu="7")
-    assert info["spec"] == "derived"
-    # All of it is logged once, not at every tick.
-    assert daemon.lines() == lines
 
 
 @retry_once

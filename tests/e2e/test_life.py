@@ -98,11 +98,6 @@ def test_stops_while_initialisation_hangs(make_driver: MakeDriver, start: StartD
     assert seconds < STOP_SECONDS
 
 
-def test_stops_before_the_first_reading(make_driver: MakeDriver, start: StartDaemon) -> None:
-    """A signal right after the start ends it as well."""
-    assert start(make_driver(TWO_GPUS)).stop()[0] == 0
-
-
 @pytest.mark.parametrize("signal", [SIGHUP, SIGTERM])
 def test_a_signal_while_it_still_starts_is_heeded_afterwards(
     make_driver: MakeDriver, start: StartDaemon, tmp_path: Path, signal: Signals
@@ -206,24 +201,6 @@ def test_reload_keeps_the_old_settings_if_the_new_are_bad(configured: _Configure
     page = daemon.metrics()
     assert _peak(page) == 500e12
     assert page.names == names
-
-
-def test_reload_names_what_needs_a_restart(configured: _Configured) -> None:
-    """A setting that cannot change while running stays, and a warning names it."""
-    configured.write("poll: {interval: 100ms}", "metrics: {level: core}")
-    lines = configured.reload("a restart is needed to change")
-    assert len(lines) == 2
-    assert "level=warning" in lines[1]
-    assert "poll.interval" in lines[1]
-
-    def observed() -> float:
-        page = configured.daemon.metrics()
-        return page.value("gpu_observed_seconds_total", reading="utilization")
-
-    first = observed()
-    assert (
-        wait_until(lambda: (now := observed()) != first and now, 3, "the next read") > first + 0.5
-    )
 
 
 def test_a_storm_of_reloads_is_weathered(configured: _Configured) -> None:

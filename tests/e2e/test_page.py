@@ -13,16 +13,15 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
+from exporter.model.snapshot import Bounds, Holder, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
 from tests.e2e.browser import PATIENCE_MILLISECONDS, SCHEMES, SIZES, View
 from tests.e2e.conftest import MakeDriver, OpenPage, RunCommand, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
-from tests.e2e.live import Live
 from tests.e2e.processes import retry_once
 
 GPUS = 8
@@ -110,19 +109,6 @@ def test_the_charts_go_on(demo: Daemon, view: OpenPage) -> None:
     table.click()
     expect(newest).not_to_have_text(before)
     assert not [url for url in asked if "history" in url]
-
-
-def test_the_legends_go_on(serve: Serve, view: OpenPage) -> None:
-    """What a legend says is the newest reading, while no cursor asks for another."""
-    gpu = snapshots.h100_training(0)
-    assert gpu.vitals is not None
-    live = serve(snapshots.snapshot(gpu))
-    legend = view().open(f"{live.url}/gpu/0").page.locator("#chart-power .u-legend")
-    expect(legend).to_contain_text("641 W")
-    warmer = replace(gpu, vitals=replace(gpu.vitals, power_watts=512.0))
-    node = snapshots.snapshot(warmer)
-    live.publish(replace(node, timestamp_seconds=node.timestamp_seconds + 1))
-    expect(legend).to_contain_text("512 W")
 
 
 def test_what_is_old_is_not_now(serve: Serve, view: OpenPage) -> None:
@@ -248,23 +234,6 @@ def test_an_instance_without_counters_has_no_charts(serve: Serve, view: OpenPage
     expect(page.locator("#means")).to_be_empty()
 
 
-def test_data_that_becomes_simulated(serve: Serve, view: OpenPage) -> None:
-    """The banner comes and goes with the data, as after a restart, without another load."""
-    gpu = snapshots.h100_training(0)
-    node = snapshots.snapshot(gpu)
-    live = serve(node)
-    shown = view().open(live.url)
-    banner = shown.page.locator("#banner")
-    expect(banner).to_be_hidden()
-    made_up = snapshots.snapshot(replace(gpu, device=replace(gpu.device, source="simulate")))
-    live.publish(replace(made_up, timestamp_seconds=snapshots.NOW + 1))
-    expect(banner).to_have_text("Not real GPUs. This data is simulated.")
-    expect(banner).to_be_visible()
-    shown.page.wait_for_timeout(EVENT_SECONDS * 1100)
-    live.publish(replace(node, timestamp_seconds=snapshots.NOW + 2))
-    expect(banner).to_be_hidden()
-
-
 def test_tab_stops_have_names(demo: Daemon, view: OpenPage) -> None:
     """Each stop of the keyboard says what it is; to the points of the roofline there is one."""
     page = view().open(demo.url).page
@@ -356,18 +325,6 @@ def test_a_gpu_without_scripts(demo: Daemon, view: OpenPage) -> None:
         )
         expect(figure.locator(".canvas")).to_be_hidden()
     shown.screenshot("gpu-without-scripts", whole=True)
-    shown.close()
-
-
-def test_without_scripts(demo: Daemon, view: OpenPage) -> None:
-    """The first paint says it all by itself."""
-    shown = view(java_script_enabled=False)
-    page = shown.load(demo.url).page
-    expect(page.locator("#gpus tbody tr")).to_have_count(GPUS)
-    expect(page.locator("#banner")).to_contain_text("simulated")
-    expect(page.locator("#gpus")).to_contain_text("limited by compute")
-    page.locator("#numbers summary").click()
-    expect(page.locator("#numbers tbody tr")).to_have_count(GPUS)
     shown.close()
 
 
@@ -552,50 +509,6 @@ def test_64_gpus(start: StartDaemon, view: OpenPage, tmp_path: Path) -> None:
         shown.page.set_viewport_size({"width": width, "height": 900})
         assert shown.page.evaluate(_CUT) == [], width
         shown.screenshot(f"many-{width}", whole=True)
-
-
-def _divided(index: int, tick: int) -> Gpu:
-    """An H100 of seven instances, whose readings differ from tick to tick."""
-    gpu = snapshots.h100_mig(index)
-    [share, *_] = gpu.shares
-    assert share.recent is not None
-    shares = [
-        replace(
-            share,
-            gpu_instance=number,
-            recent=replace(share.recent, busy_ratio=0.1 * number + 0.01 * (tick % 9)),
-        )
-        for number in range(1, 8)
-    ]
-    return replace(gpu, shares=tuple(shares))
-
-
-@retry_once
-def test_56_instances(browser: Browser) -> None:
-    """Eight GPUs of seven instances, at most 100 ms of the main thread a second as well."""
-
-    def node(tick: int) -> Snapshot:
-        made = snapshots.snapshot(*(_divided(index, tick) for index in range(GPUS)))
-        return replace(made, timestamp_seconds=made.timestamp_seconds + tick)
-
-    live = Live(node(0))
-    shown = View(browser.new_page(viewport={"width": 1440, "height": 900}))
-    try:
-        shown.open(live.url)
-        expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS * 8)
-        shares = []
-        for tick in range(1, 5):
-            live.publish(node(tick))
-            shares.append(shown.main_thread_seconds(1000))
-        assert sum(shares[1:]) / 3 <= MOST_MAIN_THREAD, shares
-        expect(shown.row("GPU 7/7")).to_contain_text("74 % used")
-        shown.page.set_viewport_size({"width": 1280, "height": 900})
-        assert shown.page.evaluate(_CUT) == []
-        shown.screenshot("instances", whole=True)
-        assert shown.violations() == []
-    finally:
-        shown.page.close()
-        live.stop()
 
 
 def test_a_stream_that_hangs(start: StartDaemon, view: OpenPage) -> None:

@@ -320,19 +320,6 @@ def test_a_page_of_one_gpu_draws_its_own_roof(serve: Serve, view: OpenPage) -> N
     expect(view().open(f"{live.url}/gpu/1").page.locator("#chart")).to_be_hidden()
 
 
-def test_a_gpu_model_that_goes_is_not_offered(serve: Serve, view: OpenPage) -> None:
-    """The choice follows the GPUs that are there."""
-    h100, t4 = snapshots.h100_training(0), snapshots.t4_estimate(1)
-    live = serve(snapshots.snapshot(h100, t4))
-    page = view().open(live.url).page
-    options = page.locator("#model option")
-    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (1)", "\u2068T4\u2069 (1)"])
-    two = (h100, snapshots.h100_training(2))
-    live.publish(replace(snapshots.snapshot(*two), timestamp_seconds=snapshots.NOW + 1))
-    expect(options).to_have_text(["\u2068H100 80GB HBM3\u2069 (2)"])
-    expect(page.locator("#roofline .model")).to_be_hidden()
-
-
 def test_a_gpu_without_ceilings_is_named(serve: Serve, view: OpenPage) -> None:
     """Below the chart, beside others as alone: it lacks a roof, not work."""
     unknown = snapshots.bare(5)

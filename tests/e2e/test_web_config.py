@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import http.client
 import ssl
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import require_tool
-from tests.e2e.conftest import OpenPage, RunCommand, StartDaemon
+from tests.e2e.conftest import OpenPage, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
@@ -209,31 +208,6 @@ def test_a_broken_file_is_scraped_as_such(ends: Ends, start: StartDaemon, scrape
     assert missed(server, 4) == 0
 
 
-def test_a_broken_file_is_refused_at_the_start(ends: Ends, command: RunCommand) -> None:
-    """With the exit code of a wrong configuration; `check-config` names it as well."""
-    ends.config.write_text("tls_server_config: {cert_fil: node.crt}\n")
-    flag = f"--web.config.file={ends.config}"
-
-    for word in ("serve", "check-config"):
-        process = command({}, word, "--demo", flag)
-        assert process.wait() == 2
-        assert process.lines(f"{ends.config}:1: key 'tls_server_config.cert_fil': not known, did")
-
-
-def test_the_page_works_with_a_password(ends: Ends, start: StartDaemon) -> None:
-    """And what it loads: a browser sends what it was asked for with each of them."""
-    daemon = ends.start_daemon(start, users(b"summer"))
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPBasicAuthHandler(_logins(daemon))
-    )
-
-    for path in ("/", "/api/v1/gpus", "/metrics", "/-/ready"):
-        with opener.open(daemon.url + path, timeout=10) as response:
-            assert response.status == 200, path
-    with opener.open(daemon.url + "/api/v1/stream", timeout=10) as response:
-        assert response.readline().startswith(b"retry:")
-
-
 def test_the_page_is_live_over_tls_with_a_password(
     ends: Ends, start: StartDaemon, view: OpenPage
 ) -> None:
@@ -247,12 +221,6 @@ def test_the_page_is_live_over_tls_with_a_password(
 
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(8)
     expect(shown.page.locator("svg.roofline .point:not([hidden])").first).to_be_visible()
-
-
-def _logins(daemon: Daemon) -> urllib.request.HTTPPasswordMgrWithDefaultRealm:
-    logins = urllib.request.HTTPPasswordMgrWithDefaultRealm()
-    logins.add_password(None, daemon.url, "scraper", "summer")
-    return logins
 
 
 def _ask(daemon: Daemon, context: ssl.SSLContext) -> int:

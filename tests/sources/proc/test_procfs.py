@@ -82,14 +82,6 @@ def test_a_real_worker_of_a_training_job() -> None:
         assert Identities("/proc").of([pid])[pid].work_class == "other"
 
 
-def test_a_real_process_that_ends() -> None:
-    """Once it is gone nothing is known of it, and nothing is kept."""
-    identities = Identities("/proc")
-    with running("cat") as pid:
-        assert identities.of([pid])[pid].command == "cat"
-    assert identities.of([pid]) == {pid: Identity()}
-
-
 def test_arguments_and_environment_are_not_kept(tmp_path: Path) -> None:
     """A secret in them is in nothing that is handed over or remembered."""
     secret = "hunter2"
@@ -127,15 +119,6 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     assert identities.of([7])[7].work_class == "notebook"
 
 
-def test_processes_that_left_are_forgotten(tmp_path: Path) -> None:
-    """What is remembered does not grow with time."""
-    identities = Identities(str(tmp_path))
-    for pid in range(1, 50):
-        process(tmp_path, pid)
-        identities.of([pid])
-    assert len(identities._known) == 1
-
-
 def test_a_number_that_is_taken_while_it_is_read_is_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,18 +129,6 @@ def test_a_number_that_is_taken_while_it_is_read_is_nobody(
     identities = Identities(str(tmp_path))
     assert identities.of([7]) == {7: Identity()}
     assert identities.of([7]) == {7: Identity("python3", ME, "other")}
-
-
-def test_a_process_that_vanishes_while_it_is_read_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The class then comes from the name alone."""
-    process(tmp_path, 7, b"tritonserver")
-    times = iter([100, None])
-    monkeypatch.setattr(procfs, "start_time", lambda root, pid: next(times))
-    kept = {"comm": b"tritonserver"}
-    monkeypatch.setattr(procfs, "read_file", lambda root, pid, file: kept.get(file, b""))
-    assert who(tmp_path) == Identity("tritonserver", ME, "serving")
 
 
 def test_what_is_of_another_user_may_be_unreadable(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.training.credentials import (
-    MOST_ANCESTORS,
     Peer,
     Processes,
     peer_of,
@@ -125,14 +124,6 @@ def test_ancestors_are_those_in_the_same_namespace(tree: Path) -> None:
     assert processes.ancestors(999) == ()
 
 
-def test_ancestors_that_go_round_come_to_an_end(tree: Path) -> None:
-    """Numbers are used again while they are read."""
-    _process(tree, 5, 6, 5)
-    _process(tree, 6, 5, 6)
-
-    assert len(Processes(str(tree)).ancestors(5)) == MOST_ANCESTORS
-
-
 def test_the_age_of_a_process() -> None:
     """Since its start; what cannot be seen is no older than the machine's uptime."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
@@ -148,12 +139,9 @@ def test_the_age_of_a_process() -> None:
     ("uid", "expected"),
     [
         (0, "root"),
-        (1, "system"),
         (999, "system"),
         (1000, "user"),
-        (65533, "user"),
         (65534, "unknown"),
-        (100_000, "user"),
         (2**32 - 1, "unknown"),
     ],
 )

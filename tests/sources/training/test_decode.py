@@ -126,20 +126,6 @@ def test_the_phase_that_is_under_way_is_one_of_the_table(said: object, phase: st
     assert decode(datagram(**{"in": said})).phase == phase
 
 
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        (3, "schema: in: expected text, got 3"),
-        (["data"], "schema: in: expected text, got a list"),
-        ({"data": 1}, "schema: in: expected text, got an object"),
-        ("x" * 65, "label: in: expected 1 to 64 printable bytes"),
-    ],
-)
-def test_the_phase_that_is_under_way_is_a_short_name(said: object, message: str) -> None:
-    """Anything else is refused."""
-    assert complaint(**{"in": said}).startswith(message)
-
-
 def test_unknown_keys_are_passed_over() -> None:
     """A newer client within version 1 is understood."""
     changes = {"novel": {"a": [1]}, "loader": {"novel": 1}, "memory_bytes": {"novel": "x"}}
@@ -198,11 +184,19 @@ def test_another_version_is_refused_as_such(version: object) -> None:
         ({"exit": "yes"}, "exit: expected true or false, got 'yes'"),
         ({"job": 5}, "job: expected text, got 5"),
         ({"framework": ["torch"]}, "framework: expected text, got a list"),
+        ({"in": 3}, "in: expected text, got 3"),
+        ({"in": {"data": 1}}, "in: expected text, got an object"),
+        ({"in": "x" * 65}, "label: in: expected 1 to 64 printable bytes"),
+        ({"degraded": "client"}, "degraded: expected a list of at most 16 names, got 'client'"),
+        ({"degraded": ["client"] * 17}, "degraded: expected a list of at most 16 names, got a li"),
+        ({"degraded": ["client", 5]}, "degraded: expected text, got 5"),
+        ({"degraded": [""]}, "label: degraded: expected 1 to 64 printable bytes"),
+        ({"degraded": ["a\nb"]}, "label: degraded: expected 1 to 64 printable bytes"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named(changes: dict[str, Any], message: str) -> None:
     """The complaint names the key and what was expected."""
-    assert complaint(**changes).startswith(f"schema: {message}")
+    assert complaint(**changes).removeprefix("schema: ").startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -266,24 +260,6 @@ def test_unknown_phases_count_as_other() -> None:
 def test_what_is_degraded_is_named_once(said: list[str], kept: tuple[str, ...]) -> None:
     """In the order of the table; unknown reasons are one, and so is what the daemon itself says."""
     assert decode(datagram(degraded=said)).degraded == kept
-
-
-@pytest.mark.parametrize(
-    ("said", "message"),
-    [
-        ("client", "schema: degraded: expected a list of at most 16 names, got 'client'"),
-        ({"client": 1}, "schema: degraded: expected a list of at most 16 names, got an object"),
-        (["client"] * 17, "schema: degraded: expected a list of at most 16 names, got a list"),
-        (["client", 5], "schema: degraded: expected text, got 5"),
-        ([["client"]], "schema: degraded: expected text, got a list"),
-        ([""], "label: degraded: expected 1 to 64 printable bytes"),
-        (["x" * 65], "label: degraded: expected 1 to 64 printable bytes"),
-        (["a\nb"], "label: degraded: expected 1 to 64 printable bytes"),
-    ],
-)
-def test_what_is_degraded_is_a_short_list_of_names(said: object, message: str) -> None:
-    """Nothing of it is kept but the known names."""
-    assert complaint(degraded=said).startswith(message)
 
 
 def test_every_reason_of_the_client_is_known() -> None:
@@ -367,13 +343,6 @@ def assert_sound(data: bytes) -> None:
     assert 1 <= claim.pid < 2**31
 
 
-@given(st.binary(max_size=300) | st.text().map(str.encode))
-def test_any_bytes_are_refused_or_sound(data: bytes) -> None:
-    """Nothing but the refusal is raised."""
-    assert_sound(data)
-    assert_sound(datagram()[:-1] + b"," + data + b"}")
-
-
 @given(data=st.data())
 def test_any_flipped_byte_is_refused_or_sound(data: st.DataObject) -> None:
     """Of a report that was right: bytes changed, cut out or doubled."""
@@ -406,12 +375,6 @@ VALUES = st.recursive(
 def test_any_value_under_any_key_is_refused_or_sound(changes: dict[str, Any]) -> None:
     """Of a report that was right: any value in the place of any other, or none."""
     assert_sound(json.dumps(message(**{**FULL, **changes})).encode())
-
-
-@given(VALUES)
-def test_any_json_is_refused_or_sound(value: Any) -> None:
-    """It need not be an object."""
-    assert_sound(json.dumps(value).encode())
 
 
 PARTS = st.lists(

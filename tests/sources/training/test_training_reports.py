@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import logging
 import os
@@ -20,9 +19,9 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.model.training import TRAINING_REJECTIONS, TRAINING_SENDERS
+from exporter.model.training import TRAINING_SENDERS
 from exporter.sources.training import TrainingOptions, TrainingSource, receiver
-from exporter.sources.training.receiver import MOST_WAITING, Ancillary, Inbox
+from exporter.sources.training.receiver import MOST_WAITING
 from tests.clocks import ManualClock
 from tests.sources.training.reports import datagram, message, numbered, only, send
 from tests.waiting import wait_until
@@ -91,15 +90,6 @@ def test_a_report_arrives(source: TrainingSource, path: str) -> None:
     assert report.alive
     assert source.received_total == 1
     assert source.problem is None
-
-
-def test_every_reason_counts_from_the_start(source: TrainingSource) -> None:
-    """A counter that first appears at 1 has no increase."""
-    assert source.rejected_total == dict.fromkeys(TRAINING_REJECTIONS, 0)
-    assert list(TRAINING_REJECTIONS) == [
-        *("too_large", "not_json", "version", "schema", "label"),
-        *("credentials", "rate", "jobs", "ranks", "old", "implausible"),
-    ]
 
 
 def test_everything_that_is_refused_is_counted(
@@ -399,37 +389,3 @@ def test_a_killed_job_is_gone_and_its_totals_stay(
     assert report.totals.steps > 5
     clock.advance(300)
     assert source.reports() == ()
-
-
-def fill(path: str) -> int:
-    """Send numbered reports until the queue is full; return how many fitted in."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.setblocking(False)
-        for number in itertools.count():
-            try:
-                sender.sendto(datagram(sequence=number, steps=number), path)
-            except BlockingIOError:
-                return number
-    raise AssertionError
-
-
-def test_reports_that_wait_in_a_full_queue_are_taken(
-    make_source: MakeSource, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A receiver that was held up goes on with what fitted in; later totals make up the rest."""
-    gate = threading.Event()
-    put = Inbox.put
-
-    def held_up(inbox: Inbox, data: bytes, ancillary: Ancillary, now: float) -> bool:
-        gate.wait(10)
-        return put(inbox, data, ancillary, now)
-
-    monkeypatch.setattr(Inbox, "put", held_up)
-    source = make_source(path)
-    fitted = fill(path)
-    gate.set()
-    wait_until(lambda: total(source) == fitted)
-    deliver(source, path, datagram(sequence=20_000, steps=20_000))
-
-    assert only(source).totals.steps == 20_000
-    assert not any(source.rejected_total.values())

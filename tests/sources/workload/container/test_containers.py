@@ -172,26 +172,6 @@ def test_a_socket_that_was_named_is_expected_to_be_there(
         engine.stop()
 
 
-def test_a_socket_that_was_named_must_be_allowed(
-    place: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever names it means it."""
-    engine = UnixEngine(place / "mine.sock")
-    try:
-        os.chmod(engine.path, 0)
-        rig = Rig(engine.path, on_gpus=set())
-        with without_rights():
-            rig.names()
-        assert rig.up is False
-        assert "may not be opened: permission denied" in caplog.text
-        rig.names(10.0)  # as a user who may
-        assert rig.up is None
-        rig.names(10.0)
-        assert len(engine.asked) == 1
-    finally:
-        engine.stop()
-
-
 def test_one_engine_that_fails_harms_no_other(docker: UnixEngine, podman: UnixEngine) -> None:
     """Its last word stays, and it is asked at every round until it answers."""
     docker.says = listing(container(ID, "/llm"))

@@ -5,8 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.model.workload import DeviceName
 from exporter.sources.workload.kubernetes.allocations import (
@@ -103,13 +101,6 @@ def test_what_several_may_have_all_have(held: ContainerDevice) -> None:
     assert _who(seen.present([held, replace(held, pod="two")])) == ["one", "two"]
 
 
-def test_containers_of_one_pod_have_a_device_together() -> None:
-    seen = Successions()
-    seen.present([ONE])
-    both = [ONE, replace(ONE, container="sidecar"), replace(ONE, device=OTHER)]
-    assert seen.present(both) == tuple(both)
-
-
 UUID = "11111111-2222-3333-4444-5555555555ab"
 OTHER_GPU, MIG = f"GPU-{UUID}", f"MIG-{UUID}"
 
@@ -199,13 +190,6 @@ def test_a_gpu_of_a_virtual_machine_is_elsewhere() -> None:
     """Handed through, it has left the driver of this node."""
     assert is_elsewhere(_claimed("gpu-vfio-0"))
     assert not is_elsewhere(_plugin("gpu-vfio-0"))
-
-
-@given(st.text(max_size=60), st.text(max_size=60), st.booleans())
-def test_any_id_is_known_or_not(device: str, cdi: str, claimed: bool) -> None:
-    """Nothing is raised, whatever a plugin calls its devices."""
-    found = device_of(_claimed(device, cdi) if claimed else _plugin(device))
-    assert found is None or found[0] != DeviceName()
 
 
 def test_which_resources_are_gpus() -> None:

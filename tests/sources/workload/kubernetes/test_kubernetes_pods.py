@@ -247,33 +247,6 @@ def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubel
     assert report.allocations == (_allocation(UID),)
 
 
-def test_the_source_keeps_its_word_while_the_kubelet_is_restarted(
-    start_kubelet: StartKubelet, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Down, up again, and its socket another one."""
-    kubelet = start_kubelet(TRAIN)
-    clock = ManualClock()
-    source = prepare(_options(kubelet), clock)
-    assert isinstance(source, PolledSource)
-    source.read_once()
-    first = source.report()
-    kubelet.stop()
-    kubelet.path.unlink(missing_ok=True)
-    clock.advance(10)
-    source.read_once()
-    assert source.report() is first
-    assert source.state is not None
-    assert (source.state.up, source.state.age_seconds) == (False, 10)
-
-    kubelet.start()
-    source.read_once()
-
-    assert source.report() is first
-    assert source.state is not None
-    assert (source.state.up, source.state.age_seconds) == (True, 0)
-    assert caplog.messages == ["source kubernetes: it is gone; its last word stays"]
-
-
 def test_without_its_package_the_source_is_down_and_says_what_to_install(
     start_kubelet: StartKubelet,
     caplog: pytest.LogCaptureFixture,

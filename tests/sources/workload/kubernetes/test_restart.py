@@ -153,34 +153,6 @@ def test_a_pod_that_was_replaced_is_the_new_one(node: Node) -> None:
     assert node.take()[0] == ShareWork((), False)
 
 
-def test_one_of_several_pods_keeps_them_all(start_kubelet: StartKubelet) -> None:
-    """Whose process it is cannot be told without the pods API: none of them is gone for sure."""
-    node = Node(start_kubelet(NOBODY), None)
-    shared = [
-        pod("team-a", name, container("main", f"{GPUS[0]}::{number}"))
-        for number, name in enumerate(("x", "y"))
-    ]
-    node.answers(pod_resources(*shared))
-    before = node.take(g0=_in(UID))
-    node.answers(NOBODY)
-    assert node.take(g0=_in(UID))[0] == before[0]
-    # It lists one of them: then the other one has ended.
-    node.answers(pod_resources(shared[0]))
-    assert _names(node.take(g0=_in(UID))[0]) == [("team-a", "x", "main")]
-
-
-def test_labels_of_a_pod_stay_with_its_name(start_kubelet: StartKubelet) -> None:
-    node = Node(start_kubelet(NOBODY), start_kubelet(pods(), LIST_PODS))
-    labelled = described("team-a", "train-0", UID, labels={"team": "a"}, main=f"containerd://{ID}")
-    node.answers(pod_resources(TRAIN), pods(labelled))
-    node.take(g0=_in(UID))
-    node.answers(NOBODY)
-    node.take(g0=_in(UID))
-    assert node.labels() == {"team-a/train-0": {"team": "a"}}
-    node.take()
-    assert node.labels() == {}
-
-
 def test_a_kubelet_that_does_not_list_this_pod_does_not_know_its_pods(node: Node) -> None:
     """Processes are not needed: most clusters do not let the exporter see them."""
     own = pod("monitoring", "exporter-x", container("exporter"))

@@ -5,12 +5,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.model.workload import DeviceName
 from exporter.sources.poller import Unreadable
@@ -170,31 +167,3 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(folders, "MOST_FILES", 1)
     with pytest.raises(Unreadable, match="has more than 1 files"):
         read_folder(str(tmp_path))
-
-
-@given(
-    st.dictionaries(
-        st.one_of(
-            st.from_regex(r"[0-9]{1,5}(\.[0-9]{1,5})?", fullmatch=True),
-            st.from_regex(r"(GPU|MIG)-[0-9a-f-]{1,40}", fullmatch=True),
-            st.from_regex(r"[A-Za-z0-9.-]{1,10}", fullmatch=True).filter(
-                lambda name: name not in (".", "..")
-            ),
-        ),
-        st.one_of(st.binary(max_size=80), st.from_regex(rb"([0-9]{1,12}( [a-z]{1,8})?\n){0,4}")),
-        max_size=5,
-    )
-)
-def test_nothing_in_a_folder_is_a_fault(files: dict[str, bytes]) -> None:
-    """Whatever is in it: every entry is a job's number on a device that a name is of."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in files.items():
-            Path(folder, name).write_bytes(content)
-        found = read_folder(folder)
-        assert found is not None
-        for entry in found.entries:
-            assert entry.job.isascii()
-            assert 0 < int(entry.job) < 10**10
-            assert entry.job.encode() in files[Path(entry.path).name]
-        for problem in found.problems:
-            assert "\n" not in problem

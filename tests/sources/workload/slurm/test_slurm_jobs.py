@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,15 +102,6 @@ def test_what_is_given_with_all_that_is_known_of_it(rig: Rig) -> None:
         allocates=True,
         named={"7": alice, SLUID: alice},
     )
-
-
-def test_the_numbering_of_the_prolog(rig: Rig) -> None:
-    """The N of /dev/nvidiaN with --slurm.numbering=minor."""
-    rig.give("3", "8\n")
-    slurm = Slurm(replace(rig.options, slurm_numbering="minor"), rig.clock)
-    report = slurm.read()
-    assert report is not None
-    assert report.allocations == (Allocation(DeviceName(minor=3), Workload("slurm", job="8")),)
 
 
 def test_users_of_version_1(rig: Rig) -> None:

@@ -45,7 +45,6 @@ class XidEvents(threading.Thread):
         self._note = note
         self._clock = clock
         self._ending = threading.Event()
-        self._abandoned = False
         self._registered: dict[int, str] = {}
         self._refusing: set[str] = set()
         """UUIDs of GPUs that could not be registered."""
@@ -56,13 +55,11 @@ class XidEvents(threading.Thread):
         """By UUID: when to register again."""
 
     def stop(self) -> None:
-        """End the thread after its present wait, which takes at most a second."""
-        self._ending.set()
+        """End the thread after its present wait, which takes at most a second.
 
-    def abandon(self) -> None:
-        """End the thread without a further driver call: the library may be initialised again."""
+        It makes no further driver call: the library may be initialised again.
+        """
         self._ending.set()
-        self._abandoned = True
 
     def run(self) -> None:
         """Watch until stopped; after an error start again."""
@@ -80,7 +77,7 @@ class XidEvents(threading.Thread):
                 self._watch(events)
             except Exception as error:  # no error of the driver may end the thread
                 failure = error
-            if not self._abandoned:
+            if not self._ending.is_set():
                 with contextlib.suppress(Exception):
                     pynvml.nvmlEventSetFree(events)
             if failure is not None:

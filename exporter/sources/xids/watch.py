@@ -59,7 +59,6 @@ class XidWatch:
         if events is not None:
             events.stop()
             events.join(wait_seconds)
-            events.abandon()
             self._left_behind.append(events)
         self._left_behind = [events for events in self._left_behind if events.is_alive()]
         return not self._left_behind

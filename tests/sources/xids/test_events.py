@@ -220,7 +220,6 @@ def test_a_wedged_wait_is_left_behind(watch: Watch) -> None:
     rig.events.join(0.2)
     assert rig.events.is_alive()
     assert rig.events.daemon
-    rig.events.abandon()
     rig.fake.update(faults=[])
     rig.events.join(2.0)
 

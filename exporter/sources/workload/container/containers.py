@@ -66,16 +66,10 @@ class ContainerSource(PolledSource[WorkloadReport]):
     def read_once(self) -> None:
         """Poll once, if any name is missing or old."""
         self._on_gpus = self._wanted()
-        if self._is_due():
+        in_use = self._on_gpus or (self._expected and not self._answered)
+        again = self._asked_at + (AGAIN_SECONDS if self._answered else INTERVAL_SECONDS)
+        if not self._on_gpus <= self._asked or (in_use and self._clock.monotonic() >= again):
             super().read_once()
-
-    def _is_due(self) -> bool:
-        age_seconds = self._clock.monotonic() - self._asked_at
-        if not self._on_gpus <= self._asked:
-            return True
-        if self._answered:
-            return bool(self._on_gpus) and age_seconds >= AGAIN_SECONDS
-        return bool(self._on_gpus or self._expected) and age_seconds >= INTERVAL_SECONDS
 
     def _ask(self) -> WorkloadReport | None:
         """Return all names that are known; None where no engine answers."""

@@ -24,11 +24,11 @@ from exporter.sources.workload.kubernetes.allocations import (
 from exporter.sources.workload.kubernetes.kubelet_api import (
     LIST,
     LIST_PODS,
+    NotProtobuf,
     Pod,
     listed_devices,
     listed_pods,
 )
-from exporter.sources.workload.kubernetes.protobuf import NotProtobuf
 from exporter.sources.workload.kubernetes.unary import CallFailed, Code, call
 
 MOST_SHOWN = 3

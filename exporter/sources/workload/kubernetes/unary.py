@@ -22,7 +22,6 @@ MOST_BYTES = 16 * 1024 * 1024
 
 PREFIX_BYTES = 5
 """Before each message: whether it is compressed, and its length."""
-_SLACK_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 Code = IntEnum(
@@ -98,20 +97,9 @@ def _request(method: str) -> H2Connection:
     """Return a connection with the request in its buffer, and windows that fit any answer."""
     from h2.config import H2Configuration
     from h2.connection import H2Connection
-    from h2.settings import SettingCodes, Settings
 
     http = H2Connection(H2Configuration(client_side=True, header_encoding=None))
-    window = MOST_BYTES + _SLACK_BYTES
-    http.local_settings = Settings(
-        client=True,
-        initial_values={
-            SettingCodes.ENABLE_PUSH: 0,
-            SettingCodes.INITIAL_WINDOW_SIZE: window,
-            SettingCodes.MAX_HEADER_LIST_SIZE: 16 * 1024,
-        },
-    )
     http.initiate_connection()
-    http.increment_flow_control_window(window - 65_535)
     stream = http.get_next_available_stream_id()
     http.send_headers(
         stream,
@@ -126,6 +114,8 @@ def _request(method: str) -> H2Connection:
         ],
     )
     http.send_data(stream, bytes(PREFIX_BYTES), end_stream=True)
+    for window in (stream, None):  # and that of the connection
+        http.increment_flow_control_window(MOST_BYTES, window)
     return http
 
 

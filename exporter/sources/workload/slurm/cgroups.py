@@ -13,7 +13,7 @@ import glob
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -155,16 +155,17 @@ class Sluids:
 
     def _look_up(self, path: str) -> str | None:
         # Only Slurm's own processes are in "slurm", those of the user are in "user" and its tasks.
-        for pid in islice(_pids(f"{glob.escape(path)}/step_*/slurm"), MOST_PROCESSES):
+        lists = sorted(glob.iglob(f"{glob.escape(path)}/step_*/slurm/cgroup.procs"))
+        for pid in islice(_pids(lists[:MOST_GROUPS]), MOST_PROCESSES):
             title = _TITLE.match(read_file(self._procfs, pid, "cmdline"))
             if title is not None:
                 return title[1].decode()
         return None
 
 
-def _pids(groups: str) -> Iterator[int]:
-    """Yield the processes of the control groups that match, in this pid namespace."""
-    for path in sorted(glob.iglob(f"{groups}/cgroup.procs"))[:MOST_GROUPS]:
+def _pids(lists: Iterable[str]) -> Iterator[int]:
+    """Yield the processes in these lists, in this pid namespace."""
+    for path in lists:
         with suppress(OSError), open(path, "rb") as file:
             words = file.read(_MOST_LIST_BYTES).split()
             yield from (int(word) for word in words if word.isdigit() and word != b"0")

@@ -48,11 +48,6 @@ class Entry:
     path: str
     written_unix_seconds: float
 
-    @property
-    def by_number(self) -> bool:
-        """Whether only a number names the GPU."""
-        return self.device.index is not None or self.device.minor is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Folder:
@@ -101,8 +96,9 @@ def read_folder(path: str, numbering: Numbering = "index") -> Folder | None:
 def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
     """Return the entries of all folders: those by number only of jobs that no UUID is known of."""
     entries = [entry for folder in folders for entry in folder.entries]
-    certain = {entry.job for entry in entries if not entry.by_number}
-    return tuple(entry for entry in entries if not entry.by_number or entry.job not in certain)
+    named = {entry for entry in entries if entry.device.uuid or entry.device.mig_uuid}
+    certain = {entry.job for entry in named}
+    return tuple(entry for entry in entries if entry in named or entry.job not in certain)
 
 
 def _device(name: str, numbering: Numbering) -> DeviceName | None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from exporter.sources.workload.kubernetes.kubelet_api import (
     ContainerDevice,
+    Message,
+    NotProtobuf,
     listed_devices,
     listed_pods,
 )
-from exporter.sources.workload.kubernetes.protobuf import Message, NotProtobuf
 from tests.sources.workload.kubernetes import messages
 
 ANY = st.binary(max_size=200)

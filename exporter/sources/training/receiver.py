@@ -111,9 +111,9 @@ class Inbox:
                 data, ancillary, now = self._waiting.popleft()
                 peer = peer_of(ancillary)
                 if peer is None:
-                    self._refuse(Rejected("credentials"), None)
+                    self._refusals.note(Rejected("credentials"), None)
                 elif not self._rate.allows(peer.uid, len(data), now):
-                    self._refuse(Rejected("rate"), peer)
+                    self._refusals.note(Rejected("rate"), peer)
                     too_many += 1
                 else:
                     self._read_one(Arrival(data, peer, now, now + ahead))
@@ -123,14 +123,11 @@ class Inbox:
         try:
             self._take(arrival)
         except Rejected as refused:
-            self._refuse(refused, arrival.peer)
+            self._refusals.note(refused, arrival.peer)
         except Exception:
             # A bug here must not let a sender stop the source, or flood the log.
-            self._refuse(Rejected("schema", "it could not be understood"), arrival.peer)
+            self._refusals.note(Rejected("schema", "it could not be understood"), arrival.peer)
             log.debug("a training report could not be understood", exc_info=True)
-
-    def _refuse(self, refused: Rejected, peer: Peer | None) -> None:
-        self._refusals.note(refused.reason, str(refused), peer)
 
 
 class Receiver:

@@ -38,9 +38,9 @@ class Refusals:
         self._logged: dict[str, tuple[float, int]] = {}
         """By reason: when a line was last written, and the count at that time."""
 
-    def note(self, reason: str, detail: str, peer: Peer | None) -> None:
-        """Count a rejected report; `detail` may quote it, `peer` is its sender, if known."""
-        now = self._clock.monotonic()
+    def note(self, rejected: Rejected, peer: Peer | None) -> None:
+        """Count a rejected report; the message may quote it, `peer` is its sender, if known."""
+        reason, now = rejected.reason, self._clock.monotonic()
         with self._lock:
             count = self._counts[reason] = self._counts[reason] + 1
             if reason in TRAINING_QUOTAS:
@@ -54,7 +54,7 @@ class Refusals:
             "training report from %s refused (%s): %s%s",
             "an unknown process" if peer is None else peer,
             reason,
-            one_line(detail[:MOST_CHARACTERS]),
+            one_line(str(rejected)[:MOST_CHARACTERS]),
             f" ({unlogged} more for that reason since the last such line)" if unlogged else "",
         )
 

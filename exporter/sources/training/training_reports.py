@@ -16,7 +16,7 @@ from exporter.sources.training.decode import Claim, decode
 from exporter.sources.training.endpoint import SocketAccess
 from exporter.sources.training.ledger import Ledger
 from exporter.sources.training.receiver import Arrival, Inbox, Receiver
-from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, MOST_CHARACTERS, Refusals
+from exporter.sources.training.refusals import LOG_INTERVAL_SECONDS, Refusals
 
 PROCFS = "/proc"
 
@@ -109,5 +109,5 @@ class TrainingSource:
                 claim.job,
                 claim.rank,
                 claim.errors,
-                one_line((claim.error or "")[:MOST_CHARACTERS]),
+                one_line(claim.error or ""),
             )

@@ -59,10 +59,10 @@ class Kubelet:
         Raises:
             Unreadable: it does not answer, or not understandably.
         """
-        if not _is_there(self._options.kubernetes_socket):
-            return None
         try:
             answer = call(self._options.kubernetes_socket, LIST)
+            if answer is None:
+                return None
             names, devices = listed_devices(answer, self._is_gpu)
         except CallFailed as error:
             raise (Busy if error.code == Code.RESOURCE_EXHAUSTED else Unreadable)(
@@ -94,11 +94,11 @@ class Kubelet:
         """Return the pods, and whether they were listed just now: else who ended is not known."""
         problem: str | None = None
         try:
-            if not _is_there(self._options.kubernetes_pods_socket):
-                return self._pods, False
             answer = call(self._options.kubernetes_pods_socket, LIST_PODS)
+            if answer is None:
+                return self._pods, False
             self._pods = listed_pods(answer, self._options.kubernetes_pod_labels)
-        except (CallFailed, NotProtobuf, Unreadable) as error:
+        except (CallFailed, NotProtobuf) as error:
             problem = str(error)
         if problem is not None and self._pods_problem is None:
             log.warning("source %s: the pods API cannot be read: %s", KUBERNETES, problem)
@@ -123,21 +123,6 @@ class Kubelet:
 def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
     """Return the source, not started."""
     return PolledSource(KUBERNETES, Kubelet(options, os.environ).read, clock)
-
-
-def _is_there(path: str) -> bool:
-    """Return whether something is at this path; it need not listen.
-
-    Raises:
-        Unreadable: that cannot be seen.
-    """
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    return True
 
 
 def _by_name(listed: Sequence[Pod], *, judged: bool) -> dict[PodName, Pod]:

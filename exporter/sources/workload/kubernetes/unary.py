@@ -43,34 +43,33 @@ class CallFailed(Exception):
         """gRPC's, where the server gave one."""
 
 
-def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes:
-    """Return the message that answers a request to a socket.
+def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes | None:
+    """Return the message that answers a request to a socket; None where there is no such file.
 
     `method` is such as /v1.PodResourcesLister/List; the answer has to be complete in `seconds`.
 
     Raises:
-        CallFailed: there is none.
+        CallFailed: there is no answer.
     """
-    try:
-        from h2.exceptions import H2Error
-    except ImportError as error:
-        raise CallFailed(f"the package h2 is not installed: {EXTRA}") from error
+    deadline = Deadline(seconds)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            return _exchange(connection, path, method, Deadline(seconds))
+            connection.settimeout(min(CONNECT_SECONDS, deadline.left()))
+            connection.connect(path)
+            return _exchange(connection, path, method, deadline)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ImportError as error:
+        raise CallFailed(f"the package h2 is not installed: {EXTRA}") from error
     except TimeoutError as error:
         raise CallFailed(f"{path} does not answer in time") from error
     except OSError as error:
         raise CallFailed(f"{path}: {error.strerror or error}") from error
-    except H2Error as error:
-        raise CallFailed(f"{path} does not keep to HTTP/2: {error}") from error
 
 
 def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadline) -> bytes:
-    from h2 import events
+    from h2 import events, exceptions
 
-    connection.settimeout(min(CONNECT_SECONDS, deadline.left()))
-    connection.connect(path)
     http = _request(method)
     headers: dict[bytes, bytes] = {}
     body = bytearray()
@@ -80,7 +79,11 @@ def _exchange(connection: socket.socket, path: str, method: str, deadline: Deadl
         chunk = connection.recv(_CHUNK_BYTES)
         if not chunk:
             raise CallFailed(f"{path} closes the connection before its answer is complete")
-        for event in http.receive_data(chunk):
+        try:
+            received = http.receive_data(chunk)
+        except exceptions.H2Error as error:
+            raise CallFailed(f"{path} does not keep to HTTP/2: {error}") from error
+        for event in received:
             if isinstance(event, events.ResponseReceived | events.TrailersReceived):
                 headers.update((bytes(name), bytes(value)) for name, value in event.headers)
             elif isinstance(event, events.DataReceived):

@@ -13,7 +13,7 @@ import glob
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -62,29 +62,19 @@ class SlurmGroups:
     """By SLUID, of jobs whose path has that instead."""
     complete: bool = True
     """Whether there can be no other."""
-    trees: set[str] = field(default_factory=set)
-    """Folders of version 1 that are Slurm's: they stay when the last job has ended."""
 
 
-def find(sysfs: str, trees: Collection[str] = ()) -> SlurmGroups | None:
-    """Return the control groups of Slurm's jobs; None where Slurm has none at all.
-
-    A folder of version 1 is Slurm's if one of a user is in it, or if it is among `trees`.
-    """
+def find(sysfs: str) -> SlurmGroups | None:
+    """Return the control groups of Slurm's jobs; None where Slurm has none at all."""
     groups = SlurmGroups()
     found = False
     for path, name in _candidates(f"{sysfs}/fs/cgroup", groups):
+        found = True  # also when the last job has ended
         if _SCOPE.fullmatch(name):
-            found = True
             _take_jobs(path, None, groups)
         else:
-            if path in trees:
-                found = True
-                groups.trees.add(path)
             for user in _folders(path, groups):
                 if (uid := _USER.fullmatch(user)) is not None:
-                    found = True
-                    groups.trees.add(path)
                     _take_jobs(f"{path}/{user}", int(uid[1]), groups)
     return groups if found else None
 

@@ -6,21 +6,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from exporter.clock import Clock
 from exporter.model.workload import Allocation, Workload, WorkloadReport
 from exporter.sources.interface import SLURM, NodeWorkloads, WorkloadOptions
 from exporter.sources.poller import PolledSource, Unreadable
 from exporter.sources.proc.procfs import MOST_BYTES, user_name
-from exporter.sources.workload.slurm.cgroups import JobGroup, Sluids, SlurmGroups, find
+from exporter.sources.workload.slurm.cgroups import Sluids, SlurmGroups, find
 from exporter.sources.workload.slurm.folders import Entry, Folder, certain_first, read_folder
 
-log = logging.getLogger(__name__)
-
 LONGEST_PROLOG_SECONDS = 600.0
-
 _BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
+
+log = logging.getLogger(__name__)
 
 
 def prepare(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
@@ -36,8 +34,6 @@ class Slurm:
         self._clock = clock
         self._sluids = Sluids(options.procfs)
         self._ended = EndedJobs(options.procfs)
-        self._trees: set[str] = set()
-        """Where Slurm has had control groups of version 1."""
         self._there: set[str] = set()
         """The folders that were there."""
         self._logged: frozenset[str] = frozenset()
@@ -52,15 +48,14 @@ class Slurm:
             Unreadable: a folder of the prolog is there and cannot be listed, or is gone.
         """
         folders = self._folders()
-        found = find(self._options.sysfs, self._trees)
+        found = find(self._options.sysfs)
         if not folders and found is None:
             self._log((), ())
             return None
         groups = found or SlurmGroups(complete=False)
-        self._trees |= groups.trees
         sluids = self._sluids.of(groups.sluids)
         entries = certain_first(folders)
-        ended = self._ended.of(entries, _present(groups, sluids), self._clock.time())
+        ended = self._ended.of(entries, groups, sluids, self._clock.time())
         problems = [problem for folder in folders for problem in folder.problems]
         self._log(problems, ended)
         given = [entry for entry in entries if entry not in ended]
@@ -116,30 +111,6 @@ class Slurm:
         self._logged, self._left = logged, left
 
 
-def _present(groups: SlurmGroups, sluids: Mapping[str, str]) -> Present:
-    """Return which jobs have a control group; one under a SLUID of no known job may be any."""
-    jobs: dict[str, JobGroup] = {
-        **{sluids[sluid]: group for sluid, group in groups.sluids.items() if sluid in sluids},
-        **groups.jobs,
-    }
-    return Present(
-        frozenset(jobs),
-        any(group.contained for group in jobs.values()),
-        groups.complete and len(sluids) == len(groups.sluids),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """The jobs that have a control group on this node, by id."""
-
-    jobs: frozenset[str]
-    contained: bool
-    """Whether any has the step that lasts as long as the job."""
-    complete: bool
-    """Whether there can be no other."""
-
-
 class EndedJobs:
     """Which files of a prolog are of jobs that have ended, where the epilog left them.
 
@@ -155,13 +126,26 @@ class EndedJobs:
         """Whether any job of this node ever had that step."""
 
     def of(
-        self, entries: Iterable[Entry], present: Present, unix_seconds: float
+        self,
+        entries: Iterable[Entry],
+        groups: SlurmGroups,
+        sluids: Mapping[str, str],
+        unix_seconds: float,
     ) -> frozenset[Entry]:
-        """Return the entries of ended jobs; the time is the present, as files have it."""
-        self._contained = self._contained or present.contained
-        absent = [entry for entry in entries if entry.job not in present.jobs]
+        """Return the entries of ended jobs.
+
+        Args:
+            entries: what files say.
+            groups: all control groups; one under a SLUID of no known job may be of any.
+            sluids: the jobs of SLUIDs that are known.
+            unix_seconds: the present, as files have it.
+        """
+        found = (*groups.jobs.values(), *groups.sluids.values())
+        self._contained = self._contained or any(group.contained for group in found)
+        present = {*groups.jobs, *sluids.values()}
+        absent = [entry for entry in entries if entry.job not in present]
         oldest = self._boot() if absent else 0.0
-        if self._contained and present.complete:
+        if self._contained and groups.complete and len(sluids) == len(groups.sluids):
             oldest = max(oldest, unix_seconds - LONGEST_PROLOG_SECONDS)
         return frozenset(entry for entry in absent if entry.written_unix_seconds < oldest)
 

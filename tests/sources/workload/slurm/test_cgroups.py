@@ -29,7 +29,6 @@ def found(node: Node) -> SlurmGroups:
 def test_a_node_without_slurm(node: Node, tmp_path: Path) -> None:
     """It has control groups, or not even those."""
     node.group("system.slice/sshd.service")
-    node.group("slurm")  # without a user: somebody's own
     assert find(str(node.sysfs)) is None
     assert find(str(tmp_path / "no")) is None
 

@@ -196,10 +196,8 @@ def _phases(value: Any, key: str) -> dict[str, float]:
 
 def _phase(value: Any) -> str | None:
     """Return the phase that is under way; an unknown one is ``other``."""
-    if value is None:
-        return None
-    name = _name(value, "in", MOST_NAME_BYTES)
-    return name if name in _PHASES else OTHER
+    name = _optional(_name, value, "in", MOST_NAME_BYTES)
+    return name if name is None or name in _PHASES else OTHER
 
 
 def _number(value: Any, key: str, most: float = MOST) -> float:

@@ -12,7 +12,7 @@ from exporter.errors import one_line
 from exporter.model.training import TrainingReport
 from exporter.sources.interface import TRAINING
 from exporter.sources.training.credentials import Processes
-from exporter.sources.training.decode import Claim, decode
+from exporter.sources.training.decode import decode
 from exporter.sources.training.endpoint import SocketAccess
 from exporter.sources.training.ledger import Ledger
 from exporter.sources.training.receiver import Arrival, Inbox, Receiver
@@ -97,17 +97,13 @@ class TrainingSource:
     def _take(self, arrival: Arrival) -> None:
         claim = decode(arrival.data)
         self._ledger.take(claim, arrival)
-        if claim.errors and claim.error:
-            self._log_failure(claim)
-
-    def _log_failure(self, claim: Claim) -> None:
         now = self._clock.monotonic()
-        if now - self._failure_logged_at >= LOG_INTERVAL_SECONDS:
+        if claim.errors and claim.error and now - self._failure_logged_at >= LOG_INTERVAL_SECONDS:
             self._failure_logged_at = now
             log.warning(
                 "the client in training job %s, rank %d, had %d failures; the first: %s",
                 claim.job,
                 claim.rank,
                 claim.errors,
-                one_line(claim.error or ""),
+                one_line(claim.error),
             )

@@ -105,7 +105,8 @@ def allocations_of(
     unknown: dict[str, None] = {}
     patterns = tuple(watchers)
     for each in listed:
-        if is_elsewhere(each) or _watches(each, patterns):
+        name = f"{each.namespace}/{each.pod}"
+        if is_elsewhere(each) or any(pattern.fullmatch(name) for pattern in patterns):
             continue
         found = device_of(each)
         if found is None:
@@ -116,11 +117,6 @@ def allocations_of(
         workload = Workload("kubernetes", each.namespace, each.pod, each.container, id=uid)
         allocations[Allocation(found[0], workload, found[1], each.claim)] = None
     return tuple(allocations), tuple(unknown)
-
-
-def _watches(listed: ContainerDevice, patterns: Sequence[re.Pattern[str]]) -> bool:
-    name = f"{listed.namespace}/{listed.pod}"
-    return any(pattern.fullmatch(name) for pattern in patterns)
 
 
 class Successions:

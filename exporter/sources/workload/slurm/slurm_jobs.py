@@ -132,13 +132,9 @@ class EndedJobs:
         sluids: Mapping[str, str],
         unix_seconds: float,
     ) -> frozenset[Entry]:
-        """Return the entries of ended jobs.
+        """Return the entries of ended jobs, at a time as files have it.
 
-        Args:
-            entries: what files say.
-            groups: all control groups; one under a SLUID of no known job may be of any.
-            sluids: the jobs of SLUIDs that are known.
-            unix_seconds: the present, as files have it.
+        A control group under a SLUID of no known job may be that of any.
         """
         found = (*groups.jobs.values(), *groups.sluids.values())
         self._contained = self._contained or any(group.contained for group in found)

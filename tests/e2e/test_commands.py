@@ -37,15 +37,6 @@ def test_once_prints_a_page_with_saturation(driver: FakeNvml, command: RunComman
     assert page.value("gpu_utilization_ratio", gpu="1") == pytest.approx(0.4, abs=0.01)
 
 
-def test_healthcheck_finds_the_daemon_by_the_same_flags(
-    driver: FakeNvml, start: StartDaemon, command: RunCommand
-) -> None:
-    """Without --url it asks the address that serve would listen on."""
-    daemon = start(driver)
-    run = command({"ROOFLINE_WEB_LISTEN_ADDRESS": f":{daemon.port}"}, "healthcheck")
-    assert run.wait() == 0, run.lines()
-
-
 def test_a_port_that_is_taken_is_one_line(
     driver: FakeNvml, start: StartDaemon, command: RunCommand
 ) -> None:

@@ -201,26 +201,3 @@ def test_reload_keeps_the_old_settings_if_the_new_are_bad(configured: _Configure
     page = daemon.metrics()
     assert _peak(page) == 500e12
     assert page.names == names
-
-
-def test_a_storm_of_reloads_is_weathered(configured: _Configured) -> None:
-    """2,000 SIGHUPs make a few readings, no thread each, and it serves on."""
-    daemon = configured.daemon
-    configured.reload("configuration reloaded")
-    before, threads = len(daemon.lines("configuration reloaded")), daemon.threads()
-    most = 0
-    for number in range(2000):
-        daemon.signal(SIGHUP)
-        if number % 100 == 0:
-            most = max(most, daemon.threads())
-            assert daemon.get("/-/healthy").status == 200
-    assert most <= threads + 1  # that of the API, once
-    configured.write("metrics: {level: core}")
-    daemon.signal(SIGHUP)
-
-    def is_applied() -> bool:
-        return "gpu_fan_speed_ratio" not in daemon.metrics().names
-
-    wait_until(is_applied, 10, what="the last of the reloads")
-    assert len(daemon.lines("configuration reloaded")) - before < 15
-    assert not daemon.lines("Traceback")

@@ -79,9 +79,6 @@ def device(sysfs: Path, address: str, status: str) -> None:
         ("suspended", True),
         ("suspending", True),
         ("active", False),
-        ("resuming", False),
-        ("error", False),
-        ("unsupported", False),
         ("", False),
     ],
 )

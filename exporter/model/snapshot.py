@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from exporter.model.reading import (
     Activity,
@@ -41,7 +40,7 @@ LIMITERS = (
     "clock",
     "unknown",
 )
-Precision = Literal[
+PRECISIONS = (
     "fp64",
     "fp64_tensor",
     "fp32",
@@ -57,11 +56,9 @@ Precision = Literal[
     "fp4_tensor",
     "fp16_tensor_fp16acc",
     "fp8_tensor_fp16acc",
-]
+)
 """As ``gpu_peak_flops_per_second`` names them. Tensor peaks are with FP32 accumulation unless the
 name says fp16acc; ``int8`` is the dot product of the CUDA cores (DP4A)."""
-
-PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 PEAK_CLOCKS: dict[str, tuple[str, ...]] = {
     "tensor": ("tensor", "vector"),

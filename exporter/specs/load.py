@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -42,17 +41,18 @@ def load_specs(override: Path | None = None) -> SpecBook:
         for name in model.names
         if key not in models or name not in models[key].names
     }
-    taken_ids = {
+    taken = {
         pci_id
         for key, model in own_models.items()
         for pci_id in model.pci_ids
         if key not in models or pci_id not in models[key].pci_ids
     }
     others = {
-        key: replace(
-            model,
-            names=tuple(name for name in model.names if bare_name(name) not in taken_names),
-            pci_ids=tuple(pci_id for pci_id in model.pci_ids if pci_id not in taken_ids),
+        key: model.model_copy(
+            update={
+                "names": [name for name in model.names if bare_name(name) not in taken_names],
+                "pci_id_texts": [each for each in model.pci_id_texts if int(each, 16) not in taken],
+            }
         )
         for key, model in models.items()
     }
@@ -61,11 +61,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
 
 @cache
 def _bundled() -> SpecBook:
-    """Return the content of the bundled file; line numbers are loaded only for errors."""
-    try:
-        return _read(BUNDLED, lines=False)
-    except ConfigError:
-        return _read(BUNDLED)
+    return _read(BUNDLED, lines=False)
 
 
 def _read(path: Path, *, lines: bool = True) -> SpecBook:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.model.reading import Device
-from exporter.specs import load, load_specs
+from exporter.specs import load_specs
 
 GOOD = """\
 products:
@@ -71,7 +71,7 @@ def test_taken_name_and_pci_id(tmp_path: Path) -> None:
     """Names and PCI ids in the file are taken from the bundled GPU models that had them."""
     text = GOOD.replace("NVIDIA H100 Custom", "NVIDIA H200").replace("23FF", "2330")
     book = load_specs(_write(tmp_path, text))
-    assert book.models["h200-sxm"].names == ()
+    assert book.models["h200-sxm"].names == []
     assert book.models["h100-sxm5-80gb"].pci_ids == ()
     for device in (
         Device(0, "GPU-1", "H200"),
@@ -113,7 +113,7 @@ def test_own_sources(tmp_path: Path) -> None:
     text = f"sources: {{LAB: measured by us}}\n{GOOD}    sources: [LAB, the vendor's sheet]\n"
     book = load_specs(_write(tmp_path, text))
     assert book.sources["LAB"] == "measured by us"
-    assert book.models["h100"].sources == ("LAB", "the vendor's sheet")
+    assert book.models["h100"].sources == ["LAB", "the vendor's sheet"]
 
 
 # Which line of GOOD is another one, and what is said of that line. `...` is "key 'products.h100".
@@ -202,22 +202,12 @@ def test_name_of_two_gpu_models(tmp_path: Path) -> None:
     assert model.key == "other"
 
 
-def test_a_mistake_in_the_bundled_file_has_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The bundled file is read without lines, and once more with them if it has a mistake."""
-    wrong = _write(tmp_path, GOOD.replace("sm_count: 100", "sm_count: many"))
-    monkeypatch.setattr(load, "BUNDLED", wrong)
-    with pytest.raises(ConfigError, match=r":8: key 'products\.h100\.sm_count': expected"):
-        load._bundled.__wrapped__()
-
-
 def test_shared_name_stays_with_the_others(tmp_path: Path) -> None:
     """An entry that replaces one of several rows of a name leaves the name to the rest."""
     text = GOOD.replace("  h100:", "  quadro-rtx-6000:")
     book = load_specs(_write(tmp_path, text.replace("NVIDIA H100 Custom", "Quadro RTX 6000")))
     assert book.models["quadro-rtx-6000"].sm_count == 100
-    assert book.models["quadro-rtx-6000-passive"].names == ("Quadro RTX 6000",)
+    assert book.models["quadro-rtx-6000-passive"].names == ["Quadro RTX 6000"]
 
 
 def test_documented_example(tmp_path: Path) -> None:

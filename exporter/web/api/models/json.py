@@ -91,10 +91,11 @@ def _plan(
 ) -> tuple[list[str], Convert, list[tuple[str, tuple[str, ...], Convert | None]]]:
     """Return what such a source has: attributes that are taken as they are, and all others."""
     hints = get_type_hints(kind)
+    attributes = {*dir(source), *getattr(source, "model_fields", ())}
     plain, made = {}, []
     for each in fields(kind):
         path, convert = path_of(each), _converter(hints[each.name])
-        if not path or not hasattr(source, path[0]):
+        if not path or path[0] not in attributes:
             continue
         if len(path) == 1 and convert is None:
             plain[each.name] = path[0]

@@ -132,14 +132,8 @@ class RecentWindow:
     ) -> None:
         """Add the totals at a reading; a second call for the same reading does nothing.
 
-        Args:
-            monotonic: the time of the reading.
-            interval_seconds: since the reading before; 0 restarts the window.
-            totals: the totals at the reading.
-            saturation: the saturation of the interval.
-            utilization: bounds the saturation where that is estimated.
-            traffic: bounds of the bytes/s of device memory where these are not measured.
-            energy_joules: of the board, in the interval.
+        `interval_seconds` 0 restarts the window. `traffic` are bytes/s of device memory, where
+        these are only bounded, and `energy_joules` is of the board in the interval.
         """
         marks = self._marks
         last = marks[-1] if marks else None
@@ -193,13 +187,6 @@ class RecentWindow:
             upper = estimated(settled).bounds.upper
         return Bounds(bounds.lower, min(bounds.upper, upper))
 
-    def _flops_bounds(self, seconds: float | None) -> Bounds | None:
-        """Return the bounds of the FLOP/s."""
-        then, now = self._marks[0], self._marks[-1]
-        lower = _over(_grown(now.totals.flops_lower, then.totals.flops_lower), seconds)
-        upper = _over(_grown(now.totals.flops_upper, then.totals.flops_upper), seconds)
-        return None if lower is None or upper is None else Bounds(lower, max(lower, upper))
-
     @property
     def is_steady(self) -> bool:
         """Whether power and utilization of each interval are near their mean over a full window."""
@@ -234,36 +221,33 @@ class RecentWindow:
         ran = _grown_each(after.ran_seconds, before.ran_seconds)
         began = "activity" not in before.observed_seconds
         limited = _grown_each(after.limited_seconds, before.limited_seconds)
-        judged = sum(limited.values())
         parts = _grown_each(after.time_seconds, before.time_seconds)
         parted = sum(parts.values())
         flops = {}
         if before.flops or began:  # a new precision has done nothing before
             flops = _over_each(_grown_each(after.flops, before.flops), measured)
-        dram = _mean(after.dram_bytes, before.dram_bytes, measured, began=began)
+        rates = _mean_each(_read(after), _read(before), measured, began=began)
+        dram = rates.pop("dram_bytes", None)
         used = _over(_grown(after.busy_seconds, before.busy_seconds), polled)
-        active = _mean_each(_active(after), _active(before), measured, began=began)
-        roofs = _mean_each(after.roof_seconds, before.roof_seconds, measured, began=began)
         saturated = _grown(after.saturation_seconds, before.saturation_seconds)
         units = _grown_each(now.units, then.units)
-        engine = active.get("engine")
-        work = self._flops_bounds(ran.get("flops_upper"))
+        work = _flops_bounds(before, after, ran.get("flops_upper"))
         traffic = now.traffic.mean_since(then.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         return Recent(
             seconds=ran.get("limited_seconds") or polled,
-            busy_ratio=used if engine is None else engine,
+            busy_ratio=rates.get("engine", used),
             utilization_ratio=used,
             saturation_ratio=_over(saturated, parted),
             saturation_bounds=self._saturation_bounds(),
             saturation_unit=max(units, key=units.__getitem__, default=None) if saturated else None,
-            active_ratio=active,
+            active_ratio=rates,
             time_parts=_over_each(parts, parted),
             time_bounds={} if parted else _bounds_between(before, after, ran),
-            limited_ratio=_over_each(limited, judged),
+            limited_ratio=_over_each(limited, sum(limited.values())),
             limiter=self._limiter.limiter,
-            roof_ratio=roofs,
+            roof_ratio=_mean_each(after.roof_seconds, before.roof_seconds, measured, began=began),
             flops_per_second=flops,
             flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
@@ -299,16 +283,10 @@ def _over(amount: float | None, seconds: float | None) -> float | None:
     return None if amount is None or not seconds else amount / seconds
 
 
-def _mean(
-    after: float | None, before: float | None, seconds: float, *, began: bool
-) -> float | None:
-    """Return the mean rate; None if it was not read at `before`, unless reading has just begun."""
-    return None if before is None and not began else _over(_grown(after, before), seconds)
-
-
 def _mean_each(
     after: Mapping[str, float], before: Mapping[str, float], seconds: float, *, began: bool
 ) -> dict[str, float]:
+    """Return mean rates; without what was not read at `before`, unless reading has just begun."""
     known = {label: total for label, total in after.items() if began or label in before}
     return _over_each(_grown_each(known, before), seconds)
 
@@ -333,12 +311,19 @@ def _bounds_between(
     return {part: Bounds(lower[part], upper[part]) for part in lower}
 
 
-def _active(totals: ShareTotals) -> dict[str, float]:
-    """Return the active seconds of each counter."""
+def _flops_bounds(before: ShareTotals, after: ShareTotals, seconds: float | None) -> Bounds | None:
+    lower = _over(_grown(after.flops_lower, before.flops_lower), seconds)
+    upper = _over(_grown(after.flops_upper, before.flops_upper), seconds)
+    return None if lower is None or upper is None else Bounds(lower, max(lower, upper))
+
+
+def _read(totals: ShareTotals) -> dict[str, float]:
+    """Return the active seconds of each counter, and the bytes of DRAM."""
     whole = {
         "engine": totals.engine_active_seconds,
         "sm": totals.sm_active_seconds,
         "dram": totals.dram_active_seconds,
+        "dram_bytes": totals.dram_bytes,
     }
-    known = {name: seconds for name, seconds in whole.items() if seconds is not None}
+    known = {name: total for name, total in whole.items() if total is not None}
     return {**known, **totals.pipe_active_seconds}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from exporter.derive import Derived
 from exporter.derive.units import cut_activity
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, Roofline, ShareTotals
+from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds, ShareTotals
 from exporter.publisher.shared_time import FIELDS, SharedTime
 
 CUT_TOLERANCE = 0.01
@@ -66,14 +66,18 @@ def _observed(interval: Interval) -> Rate:
     return {name: each.seconds for name, each in readings.items() if each is not None}
 
 
-def _of_activity(rate: Callable[[Activity], Rate]) -> Added:
-    return lambda each: None if each.activity is None else each.times(rate(each.activity))
+def _rate(path: str) -> Added:
+    """Add the number or numbers at a path below the interval x its length; nothing where a part of
+    the path is None."""
+    names = path.split(".")
 
-
-def _of_roofline(rate: Callable[[Roofline], Rate]) -> Added:
     def added(interval: Interval) -> Rate:
-        roofline = interval.derived.roofline
-        return None if roofline is None else interval.times(rate(roofline))
+        value: Any = interval
+        for name in names:
+            if value is None:
+                return None
+            value = getattr(value, name)
+        return interval.times(value)
 
     return added
 
@@ -95,14 +99,6 @@ def _part_bounds(end: Callable[[Bounds], float]) -> Added:
     def added(interval: Interval) -> Rate:
         bounds = interval.derived.time_integral_bounds
         return interval.times({part: end(each) for part, each in bounds.items()}) or None
-
-    return added
-
-
-def _flops_bounds(end: Callable[[Bounds], float]) -> Added:
-    def added(interval: Interval) -> Rate:
-        bounds = interval.derived.flops_integral_bounds
-        return None if bounds is None else interval.times(end(bounds))
 
     return added
 
@@ -130,26 +126,25 @@ def _while_idle(amount: Callable[[Interval], float | None], *, held: bool) -> Ad
     return added
 
 
-_lower, _upper = attrgetter("lower"), attrgetter("upper")
 _seconds, _energy = attrgetter("seconds"), attrgetter("energy_joules")
 
 SHARE_TOTALS: Mapping[str, Added] = {
     "busy_seconds": _busy,
     "observed_seconds": _observed,
-    "engine_active_seconds": _of_activity(lambda activity: activity.engine),
-    "sm_active_seconds": _of_activity(lambda activity: activity.sm),
-    "dram_active_seconds": _of_activity(lambda activity: activity.dram),
-    "pipe_active_seconds": _of_activity(lambda activity: activity.pipe_ratios),
-    "tensor_op_active_seconds": _of_activity(lambda activity: activity.tensor_op_ratios),
+    "engine_active_seconds": _rate("activity.engine"),
+    "sm_active_seconds": _rate("activity.sm"),
+    "dram_active_seconds": _rate("activity.dram"),
+    "pipe_active_seconds": _rate("activity.pipe_ratios"),
+    "tensor_op_active_seconds": _rate("activity.tensor_op_ratios"),
     "saturation_seconds": _saturation,
     "time_seconds": _parts,
-    "time_lower_seconds": _part_bounds(_lower),
-    "time_upper_seconds": _part_bounds(_upper),
-    "flops": _of_roofline(lambda roofline: roofline.flops_per_second),
-    "flops_lower": _flops_bounds(_lower),
-    "flops_upper": _flops_bounds(_upper),
-    "dram_bytes": _of_roofline(lambda roofline: roofline.dram_bytes_per_second),
-    "roof_seconds": _of_roofline(lambda roofline: roofline.roof_ratio),
+    "time_lower_seconds": _part_bounds(attrgetter("lower")),
+    "time_upper_seconds": _part_bounds(attrgetter("upper")),
+    "flops": _rate("derived.roofline.flops_per_second"),
+    "flops_lower": _rate("derived.flops_integral_bounds.lower"),
+    "flops_upper": _rate("derived.flops_integral_bounds.upper"),
+    "dram_bytes": _rate("derived.roofline.dram_bytes_per_second"),
+    "roof_seconds": _rate("derived.roofline.roof_ratio"),
     "limited_seconds": _limited,
     "idle_seconds": _while_idle(_seconds, held=False),
     "held_idle_seconds": _while_idle(_seconds, held=True),

@@ -67,10 +67,7 @@ def work_of_shares(
 ) -> dict[ShareKey, ShareWork]:
     """Return whose work is on each of these shares.
 
-    Args:
-        reports: what each source of workloads knows, the preferred one first.
-        shares: every share of the node that is read.
-        before: what this returned the last time.
+    `reports` are in order of preference, and `before` is what this returned the last time.
     """
     given, possible = _given(reports, shares)
     named: dict[str, Workload] = {}

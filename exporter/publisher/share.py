@@ -78,7 +78,6 @@ class TrackedShare:
         self.stated = StatedWork(counts.disbelieved)
         self.gaps = GapClock()
         self.activity: Activity | None = None
-        """The last one that was read."""
         self.derived = Derived()
         self._history = self.derived.history
         self._answered_at: float | None = None
@@ -102,14 +101,7 @@ class TrackedShare:
     ) -> None:
         """Derive one interval of the share and add it to the totals.
 
-        Args:
-            share_reading: the readings of the share.
-            read: the round they are part of.
-            rules: the settings.
-            energy_joules: of the board in the interval; None for a MIG instance.
-            stall: the data stall that its training ranks report.
-            claims: the FLOPs that they report.
-            work: the workloads on the share.
+        `stall` and `claims` are what its training ranks report; `energy_joules` is of the board.
         """
         reading, last, elapsed = read
         work_is_new = _identities(work) != _identities(self.work)
@@ -140,9 +132,8 @@ class TrackedShare:
             activity, roofline = share_reading.activity, found.roofline
             if activity is None or roofline is None:
                 return found
-            return replace(
-                found, roofline=self.integral.shared_time.without_partial_flops(roofline, activity)
-            )
+            known = self.integral.shared_time.without_partial_flops(roofline, activity)
+            return replace(found, roofline=known)
 
         derived = shown = derive(share_reading)
         given = share_reading.activity
@@ -159,7 +150,7 @@ class TrackedShare:
         if activity is not None and activity.lag_seconds:
             ended = reading.monotonic_seconds - activity.lag_seconds
             drawn = self._energy.between(ended - activity.seconds, ended)
-        self._add(share_reading, read, derived, rules, drawn, skipped=skipped)
+        self._add(share_reading, read, derived, rules, drawn)
         self.integral.add_allocated(
             elapsed, allocated=work.allocated, held=derived.held, anew=work_is_new
         )
@@ -195,10 +186,8 @@ class TrackedShare:
         derived: Derived,
         rules: Rules,
         energy_joules: float | None,
-        *,
-        skipped: bool,
     ) -> None:
-        """Add an interval to the totals; `skipped` if the counters have no activity for it."""
+        """Add an interval to the totals."""
         reading, _, elapsed = read
         activity = within_gap(share_reading.activity, rules)
         utilization = (
@@ -222,6 +211,7 @@ class TrackedShare:
             energy_joules,
             reading.timestamp_seconds,
         )
+        skipped = share_reading.counters is not None and share_reading.activity is None
         if derived.idle is None and not skipped:
             self.integral.end_idle(reading.timestamp_seconds)
 
@@ -244,8 +234,6 @@ class TrackedShare:
         # Half an interval more, for jitter.
         waits = now - self._answered_at <= (GAP_INTERVALS + 0.5) * rules.interval_seconds
         counters = (share_reading.counters or self._counted_by) if waits else None
-        if counters == share_reading.counters:
-            return share_reading
         return replace(share_reading, counters=counters)
 
     def _observe(self, reading: Reading, rules: Rules, *, seen: bool) -> None:

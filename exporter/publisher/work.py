@@ -42,15 +42,12 @@ class _Statement(NamedTuple):
 
 
 class StatedWork:
-    """Adds up the FLOPs that the processes on one share report, from their first report on.
-
-    Reported FLOPs and the share's other lower bound since t0 bound the same work from below, and
-    the larger one counts:
+    """Adds up the FLOPs that the processes on one share report, limited to what it can have done.
 
         lower(t) = lower(t0) + max(stated(t0, t), other(t) - other(t0))
 
-    Reported FLOPs are limited to what the GPU can have done since t0. t0 is the last time without
-    any report, after a gap, or of a change between counters and estimates.
+    with `other` the share's own lower bound. t0 is the last time without any report, after a gap,
+    or of a change between counters and estimates.
     """
 
     def __init__(self, disbelieved: Counter[str] | None = None) -> None:
@@ -61,7 +58,7 @@ class StatedWork:
         self.work: Work | None = None
         """The rate of the last 10 s; None if nothing is reported."""
         self._since = float("-inf")
-        """t0: earlier reports do not count."""
+        """t0."""
         self._lower = self._other = self._upper = 0.0
         """At t0: `lower`, and the share's other lower and upper totals."""
         self._last: dict[str, _Statement] = {}
@@ -86,15 +83,10 @@ class StatedWork:
         gap: bool,
         measured: bool,
     ) -> None:
-        """Take the reports at the end of an interval.
+        """Take the last report of each process at the monotonic time of a reading.
 
-        Args:
-            claims: the last report of each process on the share.
-            now: the monotonic time of the reading.
-            lower: the share's other lower bound of its total FLOPs.
-            upper: its upper bound; without it no report counts.
-            gap: whether the time since the last reading was not observed.
-            measured: whether hardware counters give the share's lower bound.
+        `lower` and `upper` are the share's other bounds of its total FLOPs, and `measured` says
+        that hardware counters give the lower one. Time before a `gap` was not observed.
         """
         self._rate(claims, now)
         if lower is None or upper is None:
@@ -106,7 +98,8 @@ class StatedWork:
             believed = self._believe(now, upper - self._upper)
             # FLOPs reported while counters measured must not be added at once when these stop.
             if not measured and not self._measured:
-                certain = believed - self._unsure
+                # These may have been done before t0, or may not be done yet.
+                certain = believed - self._ended - sum(self._largest.values())
         raised = self._lower + max(certain, lower - self._other)
         self.lower = max(raised, self.lower or 0.0)
         if gap or not claims or measured != self._measured:
@@ -116,11 +109,6 @@ class StatedWork:
             self._last.clear()
             self._largest.clear()
             self._over_since = None
-
-    @property
-    def _unsure(self) -> float:
-        """The reported FLOPs that may have been done before t0, or may not be done yet."""
-        return self._ended + sum(self._largest.values())
 
     def _count(self, claims: Iterable[WorkClaim]) -> None:
         """Add the growth of each process since its last report."""

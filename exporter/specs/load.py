@@ -65,11 +65,7 @@ def _bundled() -> SpecBook:
 
 
 def _read(path: Path, *, lines: bool = True) -> SpecBook:
-    """Read and check one file.
-
-    Raises:
-        ConfigError: the file cannot be read, or as ConfigErrors all that is wrong with it.
-    """
+    """Read and check one file; raise ConfigError, or ConfigErrors with all that is wrong."""
     document = load(path, lines=lines)
     problems = _Problems(document)
     top = document.value

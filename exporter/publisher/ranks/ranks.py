@@ -106,11 +106,7 @@ class Ranks:
         self.claims = self._claims(now)
 
     def settle(self, gaps: Mapping[Place, GapClock]) -> Mapping[Place, Bounds]:
-        """Process the reports of an interval after its reading; return added stall by share.
-
-        Returns:
-            By share: the growth of the inferred stall, in seconds.
-        """
+        """Process the reports after a reading; return by share the inferred stall's growth (s)."""
         now = self._taken_at or 0.0
         bounded: dict[Place, int] = {}
         grown: list[tuple[_RankKey, Window]] = []

@@ -79,14 +79,10 @@ class StallWindow:
         """The highest lower bound so far."""
 
     def add(self, now: Mark, *, announced: bool, several: bool, ending: bool) -> Window:
-        """Add a piece up to a later report; return the window so far.
+        """Add a piece up to a later report, perhaps an announced wait; return the window so far.
 
-        Args:
-            now: the totals at the report.
-            announced: whether the piece was an announced wait for data.
-            several: whether the rank has several processes: their waits may overlap, so there is
-                no lower bound.
-            ending: whether the rank's last process has ended.
+        The waits of `several` processes may overlap, so there is no lower bound. With `ending` the
+        rank's last process has ended.
         """
         piece = between(self._last, now)
         lower, upper = piece.lower, piece.upper

@@ -10,80 +10,14 @@ maximum again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import Literal, cast
+from typing import Literal
 
 from exporter.specs.gpu_class import GpuClass
 
 Unit = Literal["vector", "tensor"]
 UNITS: tuple[Unit, ...] = ("vector", "tensor")
 
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """A GPU model with a published NVML maximum SM clock; clocks in MHz."""
-
-    capability: tuple[int, int]
-    gpu_class: GpuClass
-    max_mhz: float
-    clock_mhz: Mapping[Unit, float]
-    """The clock of the datasheet's peaks: the boost clock, or the one that the peak implies."""
-    name: str
-
-
-# Compute capability, class, maximum by NVML, clock of the vector peak, clock of the tensor peak
-# ("=" for the same, "-" for none), source, name; of boards whose maximum is the boost clock.
-#   CAP  utkuozdemir/nvidia_gpu_exporter, internal/captures (nvidia-smi -q)
-#   SMI  output of nvidia-smi (clocks.max.sm, or Max Clocks of -q) in public repositories
-#   ISS  nvidia-smi -q in issues NVIDIA/nvidia-docker 642 and 829 and mrirecon/bart 323
-#   REF  device logs named in the sources of the GPU model's row of gpus.yaml
-_SIGHTINGS = """
-5.2   data_center  1112  1112  -     REF  Tesla M40
-6.0   data_center  1329  1303  -     REF  Tesla P100-PCIE-16GB
-6.0   data_center  1480  1480  -     REF  Tesla P100-SXM2-16GB
-6.1   data_center  1114  1063  -     REF  Tesla P4
-6.1   data_center  1531  1531  -     REF  Tesla P40
-6.1   workstation  1657  1645  -     ISS  Quadro P6000
-7.0   data_center  1380  1380  =     REF  Tesla V100-PCIE-16GB
-7.0   data_center  1530  1530  =     REF  Tesla V100-SXM2-16GB
-7.0   data_center  1597  1597  =     REF  Tesla V100S-PCIE-32GB
-7.5   data_center  1590  1590  =     REF  Tesla T4
-8.0   data_center  1410  1410  =     REF  A100-SXM4-80GB
-8.0   data_center  1440  1440  =     REF  A30
-8.6   data_center  1695  1695  =     REF  A10
-8.6   data_center  1740  1740  =     REF  A40
-8.9   data_center  2040  2040  =     REF  L4
-8.9   data_center  2520  2520  =     CAP  L40S
-9.0   data_center  1755  1755  1620  REF  H100 PCIe
-9.0   data_center  1785  1785  1545  REF  H100 NVL
-9.0   data_center  1980  1980  1830  CAP  H100 80GB HBM3
-9.0   data_center  1980  1980  1830  CAP  H200
-10.0  data_center  1965  1965  1856  SMI  B200
-10.0  data_center  2062  2062  2008  REF  GB200
-10.3  data_center  2032  1980  1856  REF  B300 SXM6 AC
-12.0  data_center  2430  2430  =     REF  RTX PRO 6000 Blackwell Server Edition
-"""
-
-
-def sighting(line: str) -> Sighting:
-    """Parse a line of the table."""
-    capability, kind, max_mhz, vector, tensor, _, name = line.split(maxsplit=6)
-    major, minor = capability.split(".")
-    clocks: dict[Unit, float] = {"vector": float(vector)}
-    if tensor != "-":
-        clocks["tensor"] = float(vector if tensor == "=" else tensor)
-    return Sighting(
-        capability=(int(major), int(minor)),
-        gpu_class=cast("GpuClass", kind),
-        max_mhz=float(max_mhz),
-        clock_mhz=clocks,
-        name=name,
-    )
-
-
-SIGHTINGS = tuple(map(sighting, _SIGHTINGS.strip().splitlines()))
 
 _FIRST_WORKSTATION_ON_THE_CURVE = (7, 5)
 _GB10 = (12, 1)
@@ -100,8 +34,8 @@ def on_the_curve(capability: tuple[int, int], gpu_class: GpuClass) -> bool:
 
 
 # By class and compute capability: the geometric mean of boost clock / end of the curve over the GPU
-# models that gpus.yaml lists. The tests compute it, from the ends that were seen.
-_FACTORS = """
+# models that gpus.yaml lists. The tests compute both tables, from the maxima that were seen.
+_ON_THE_CURVE = """
                        6.1    7.5    8.6    8.9   12.0   12.1
 geforce              0.823  0.786  0.808  0.812  0.807      -
 workstation              -  0.800  0.810  0.813  0.783      -
@@ -111,24 +45,34 @@ low_power            0.714  0.556      -  0.502  0.463      -
 data_center              -      -      -      -      -  0.805
 """
 
+# By unit and compute capability, of boards whose maximum is the boost clock: clock of the peak /
+# maximum. 0.0 is of all other architectures.
+_AT_THE_BOOST_CLOCK = """
+           0.0     5.2     6.0     6.1  7.0  7.5  8.0  8.6  8.9     9.0    10.0    10.3  12.0
+vector  0.9958       1  0.9902  0.9821    1    1    1    1    1       1       1  0.9744     1
+tensor  0.9696       -       -       -    1    1    1    1    1  0.9089  0.9591  0.9134     1
+"""
 
-def _factors(text: str) -> dict[tuple[tuple[int, int], GpuClass], float]:
+Factors = dict[tuple[tuple[int, int], str], float]
+
+
+def _factors(text: str) -> Factors:
     first, *lines = text.strip().splitlines()
     capabilities = [tuple(map(int, each.split("."))) for each in first.split()]
-    factors: dict[tuple[tuple[int, int], GpuClass], float] = {}
-    for line in lines:
-        kind, *values = line.split()
-        for (major, minor), value in zip(capabilities, values, strict=True):
-            if value != "-":
-                factors[(major, minor), cast("GpuClass", kind)] = float(value)
-    return factors
+    return {
+        ((major, minor), name): float(value)
+        for name, *values in map(str.split, lines)
+        for (major, minor), value in zip(capabilities, values, strict=True)
+        if value != "-"
+    }
 
 
-FACTORS = _factors(_FACTORS)
+ON_THE_CURVE = _factors(_ON_THE_CURVE)
+AT_THE_BOOST_CLOCK = _factors(_AT_THE_BOOST_CLOCK)
 
 
-def boost_factor(capability: tuple[int, int], gpu_class: GpuClass, unit: Unit) -> float | None:
-    """Return the clock of the datasheet's peak / NVML's maximum SM clock, or None.
+def boost_factor(capability: tuple[int, int], gpu_class: GpuClass, unit: Unit) -> float:
+    """Return the clock of the datasheet's peak / NVML's maximum SM clock.
 
     On the voltage curve it is the mean of this architecture and class, or of the class on all
     architectures where none of it is listed; units do not differ there. Elsewhere it is that of
@@ -137,18 +81,7 @@ def boost_factor(capability: tuple[int, int], gpu_class: GpuClass, unit: Unit) -
     if gpu_class == "module":
         return 1.0
     if not on_the_curve(capability, gpu_class):
-        return seen_factor(capability, unit, SIGHTINGS)
-    alike = {each: factor for each, factor in FACTORS.items() if each[1] == gpu_class}
-    factor = alike.get((capability, gpu_class))
-    return geometric_mean(alike.values()) if factor is None else factor
-
-
-def seen_factor(
-    capability: tuple[int, int], unit: Unit, sightings: Iterable[Sighting]
-) -> float | None:
-    """Return the mean over the boards of this architecture, else over all of them."""
-    boards = [each for each in sightings if unit in each.clock_mhz]
-    group = [each for each in boards if each.capability == capability] or boards
-    if not group:
-        return None
-    return geometric_mean(each.clock_mhz[unit] / each.max_mhz for each in group)
+        return AT_THE_BOOST_CLOCK.get((capability, unit), AT_THE_BOOST_CLOCK[(0, 0), unit])
+    of_class = {each: factor for each, factor in ON_THE_CURVE.items() if each[1] == gpu_class}
+    factor = of_class.get((capability, gpu_class))
+    return geometric_mean(of_class.values()) if factor is None else factor

@@ -154,8 +154,7 @@ def _datasheet_clocks(device: Device) -> dict[Unit, float]:
     capability, kind = device.compute_capability, gpu_class(device)
     if sm_clock is None or capability is None or kind is None:
         return {}
-    factors = {unit: boost_factor(capability, kind, unit) for unit in UNITS}
-    return {unit: sm_clock * factor for unit, factor in factors.items() if factor is not None}
+    return {unit: sm_clock * boost_factor(capability, kind, unit) for unit in UNITS}
 
 
 def implied_tensor_clock(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, geometric_mean, median
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 from hypothesis import given
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from exporter.model.reading import Device
 from exporter.specs import load_specs
 from exporter.specs.boost import (
-    FACTORS,
-    SIGHTINGS,
+    AT_THE_BOOST_CLOCK,
+    ON_THE_CURVE,
+    UNITS,
+    Unit,
     boost_factor,
     on_the_curve,
-    seen_factor,
-    sighting,
 )
 from exporter.specs.gpu_class import GpuClass, gpu_class
 
@@ -31,9 +31,72 @@ BOOK = load_specs()
 
 Group = tuple[tuple[int, int], GpuClass]
 
-# As in specs/boost.py, of GPU models whose maximum is the end of the voltage curve. Peaks of a
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A GPU model with a published maximum SM clock by NVML; clocks in MHz."""
+
+    capability: tuple[int, int]
+    gpu_class: GpuClass
+    max_mhz: float
+    clock_mhz: Mapping[Unit, float]
+    """The clock of the datasheet's peaks: the boost clock, or the one that the peak implies."""
+    name: str
+
+
+# Compute capability, class, maximum by NVML, clock of the vector peak, clock of the tensor peak
+# ("=" for the same, "-" for none), source, name; of boards whose maximum is the boost clock.
+#   CAP  utkuozdemir/nvidia_gpu_exporter, internal/captures (nvidia-smi -q)
+#   SMI  output of nvidia-smi (clocks.max.sm, or Max Clocks of -q) in public repositories
+#   ISS  nvidia-smi -q in issues NVIDIA/nvidia-docker 642 and 829 and mrirecon/bart 323
+#   REF  device logs named in the sources of the GPU model's row of gpus.yaml
+_AT_THE_MAXIMUM = """
+5.2   data_center  1112  1112  -     REF  Tesla M40
+6.0   data_center  1329  1303  -     REF  Tesla P100-PCIE-16GB
+6.0   data_center  1480  1480  -     REF  Tesla P100-SXM2-16GB
+6.1   data_center  1114  1063  -     REF  Tesla P4
+6.1   data_center  1531  1531  -     REF  Tesla P40
+6.1   workstation  1657  1645  -     ISS  Quadro P6000
+7.0   data_center  1380  1380  =     REF  Tesla V100-PCIE-16GB
+7.0   data_center  1530  1530  =     REF  Tesla V100-SXM2-16GB
+7.0   data_center  1597  1597  =     REF  Tesla V100S-PCIE-32GB
+7.5   data_center  1590  1590  =     REF  Tesla T4
+8.0   data_center  1410  1410  =     REF  A100-SXM4-80GB
+8.0   data_center  1440  1440  =     REF  A30
+8.6   data_center  1695  1695  =     REF  A10
+8.6   data_center  1740  1740  =     REF  A40
+8.9   data_center  2040  2040  =     REF  L4
+8.9   data_center  2520  2520  =     CAP  L40S
+9.0   data_center  1755  1755  1620  REF  H100 PCIe
+9.0   data_center  1785  1785  1545  REF  H100 NVL
+9.0   data_center  1980  1980  1830  CAP  H100 80GB HBM3
+9.0   data_center  1980  1980  1830  CAP  H200
+10.0  data_center  1965  1965  1856  SMI  B200
+10.0  data_center  2062  2062  2008  REF  GB200
+10.3  data_center  2032  1980  1856  REF  B300 SXM6 AC
+12.0  data_center  2430  2430  =     REF  RTX PRO 6000 Blackwell Server Edition
+"""
+
+
+def _sighting(line: str) -> Sighting:
+    """Parse a line of the table."""
+    capability, kind, max_mhz, vector, tensor, _, name = line.split(maxsplit=6)
+    major, minor = capability.split(".")
+    clocks: dict[Unit, float] = {"vector": float(vector)}
+    if tensor != "-":
+        clocks["tensor"] = float(vector if tensor == "=" else tensor)
+    return Sighting(
+        capability=(int(major), int(minor)),
+        gpu_class=cast("GpuClass", kind),
+        max_mhz=float(max_mhz),
+        clock_mhz=clocks,
+        name=name,
+    )
+
+
+# The same of GPU models whose maximum is the end of the voltage curve. Peaks of a
 # laptop GPU are at the upper end of the range that its datasheet gives.
-_ON_THE_CURVE = """
+_AT_THE_END_OF_THE_CURVE = """
 6.1   geforce      1911  1468  -     SMI  GeForce GT 1030
 6.1   geforce      1911  1392  -     SMI  GeForce GTX 1050 Ti
 6.1   geforce      1911  1582  -     ISS  GeForce GTX 1080 Ti
@@ -62,11 +125,12 @@ _ON_THE_CURVE = """
 12.0  laptop       3090  2347  =     SMI  GeForce RTX 5070 Laptop GPU
 12.1  data_center  3003  2418  -     SMI  GB10
 """
-ON_THE_CURVE = tuple(map(sighting, _ON_THE_CURVE.strip().splitlines()))
-SEEN = (*SIGHTINGS, *ON_THE_CURVE)
+BOOSTED = tuple(map(_sighting, _AT_THE_MAXIMUM.strip().splitlines()))
+CURVES = tuple(map(_sighting, _AT_THE_END_OF_THE_CURVE.strip().splitlines()))
+SEEN = (*BOOSTED, *CURVES)
 CURVE_END_MHZ = {
-    capability: median(each.max_mhz for each in ON_THE_CURVE if each.capability == capability)
-    for capability in {each.capability for each in ON_THE_CURVE}
+    capability: median(each.max_mhz for each in CURVES if each.capability == capability)
+    for capability in {each.capability for each in CURVES}
 }
 
 WORDS: Mapping[GpuClass, str] = {
@@ -129,20 +193,21 @@ def _curve_errors(kind: GpuClass) -> dict[str, float]:
     }
 
 
-def _seen_errors() -> dict[str, float]:
-    """Return by name how far the factor of all other boards is off, by unit the larger one.
+def _boost(capability: tuple[int, int], unit: Unit, boards: Iterable[Sighting]) -> float:
+    """Return the mean over the boards of this architecture, else over all of them."""
+    known = [each for each in boards if unit in each.clock_mhz]
+    group = [each for each in known if each.capability == capability] or known
+    return geometric_mean(each.clock_mhz[unit] / each.max_mhz for each in group)
 
-    Of the boards whose maximum is the boost clock. Estimate / datasheet - 1: above 0 where a
-    derived ceiling is too high.
-    """
+
+def _seen_errors() -> dict[str, float]:
+    """Return by name how far off the factor of all other boards is, by unit the larger one."""
     errors: dict[str, float] = {}
-    for left_out in SIGHTINGS:
-        others = [each for each in SIGHTINGS if each is not left_out]
+    for left_out in BOOSTED:
+        others = [each for each in BOOSTED if each is not left_out]
         for unit, clock in left_out.clock_mhz.items():
-            factor = seen_factor(left_out.capability, unit, others)
-            if factor is not None:
-                error = factor * left_out.max_mhz / clock - 1
-                errors[left_out.name] = max(errors.get(left_out.name, 0.0), error, key=abs)
+            error = _boost(left_out.capability, unit, others) * left_out.max_mhz / clock - 1
+            errors[left_out.name] = max(errors.get(left_out.name, 0.0), error, key=abs)
     return errors
 
 
@@ -151,18 +216,27 @@ def test_each_sighting_is_plausible_and_in_the_right_table() -> None:
     for seen in SEEN:
         device = Device(0, "GPU-1", seen.name, compute_capability=seen.capability)
         assert gpu_class(device) == seen.gpu_class, seen.name
-        assert on_the_curve(seen.capability, seen.gpu_class) == (seen in ON_THE_CURVE), seen.name
+        assert on_the_curve(seen.capability, seen.gpu_class) == (seen in CURVES), seen.name
         assert 0 < seen.clock_mhz["vector"] <= seen.max_mhz
         assert seen.clock_mhz.get("tensor", 1) <= seen.clock_mhz["vector"]
     assert len({seen.name for seen in SEEN}) == len(SEEN)
-    assert all(0.4 < factor < 1 for factor in FACTORS.values())
 
 
 def test_the_factors_are_those_of_the_listed_gpu_models() -> None:
     """specs/boost.py has the means over the rows of gpus.yaml."""
     groups = {row.group for row in LISTED}
-    assert set(FACTORS) == groups
-    assert {group: _mean(LISTED, group) for group in groups} == pytest.approx(FACTORS, abs=0.002)
+    assert set(ON_THE_CURVE) == groups
+    assert {group: _mean(LISTED, group) for group in groups} == pytest.approx(
+        ON_THE_CURVE, abs=0.002
+    )
+
+
+def test_the_factors_at_the_boost_clock_are_those_of_the_boards() -> None:
+    """Of an architecture that was not seen, and where no tensor clock was, the mean of all."""
+    capabilities = {(0, 0), *(each.capability for each in BOOSTED)}
+    found = {(each, unit): _boost(each, unit, BOOSTED) for each in capabilities for unit in UNITS}
+    others = {each: AT_THE_BOOST_CLOCK[(0, 0), each[1]] for each in found}
+    assert found == pytest.approx(others | AT_THE_BOOST_CLOCK, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -212,12 +286,10 @@ def test_sightings_have_the_clocks_of_their_rows() -> None:
     major=st.integers(5, 13),
     minor=st.integers(0, 9),
     kind=st.sampled_from(get_args(GpuClass)),
-    unit=st.sampled_from(["vector", "tensor"]),
+    unit=st.sampled_from(UNITS),
 )
 def test_every_class_of_every_architecture_has_a_factor(
-    major: int, minor: int, kind: GpuClass, unit: str
+    major: int, minor: int, kind: GpuClass, unit: Unit
 ) -> None:
     """Architectures that were never seen take the mean of their class."""
-    factor = boost_factor((major, minor), kind, unit)  # type: ignore[arg-type]
-    assert factor is not None
-    assert 0.4 < factor <= 1
+    assert 0.4 < boost_factor((major, minor), kind, unit) <= 1

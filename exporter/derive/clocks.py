@@ -50,7 +50,7 @@ class Clocks:
 
     @property
     def highest_ratio(self) -> float:
-        """What it is at most, over `sm`."""
+        """The same of what it is at most."""
         return 1.0 if not self.sm or self.sm_highest is None else self.sm_highest / self.sm
 
     def ratio(self, unit: str) -> float | None:
@@ -79,9 +79,8 @@ class Clocks:
 def reference_clock(unit: str, ceilings: Ceilings | None, device: Device) -> float | None:
     """Return the clock in hertz at which `unit` reaches its spec peak; None where it is not known.
 
-    Hopper's datasheets mix clocks (H100 SXM: tensor peaks at 1830 MHz, vector peaks at 1980 MHz),
-    hence one clock per unit. A GPU model without a known tensor clock is held to its vector clock,
-    and one without any to the maximum that the driver reports.
+    Hopper's datasheets have tensor peaks at 1830 MHz, vector peaks at 1980 MHz (H100 SXM). Without
+    a tensor clock the vector clock counts, and without any the maximum that the driver reports.
     """
     if ceilings is not None:
         for name in PEAK_CLOCKS[unit]:
@@ -102,14 +101,11 @@ def read_clocks(
 
     The mean SM clock is that of the driver's samples, else the clock at the end of the interval,
     as far as the shares of cycles allow it. No clock is above the highest one of the device, unless
-    the driver says so. A clock that is only polled bounds the mean of an interval with idle time by
-    little: what the busy time alone adds to it, and what `highest_mean_clock` says.
+    the driver says so. Of a clock that is only polled the mean is at least its busy time's part.
     """
     now, highest = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
     mean = history.mean_clock(None if activity is None else activity.engine, now)
-    busy = history.busy_clock
-    if busy is None:
-        busy = vitals.busy_sm_clock_hertz
+    busy = vitals.busy_sm_clock_hertz if history.busy_clock is None else history.busy_clock
     least = most = None
     seen = [clock for clock in (now, highest, *history.newest_clocks) if clock is not None]
     if seen:
@@ -138,12 +134,10 @@ def read_clocks(
 def counted_clocks(clocks: Clocks, activity: Activity, sm_count: int | None) -> Clocks:
     """Return the same clocks, with the mean SM clock from the cycles that the driver counted.
 
-    f = cycles of one SM / seconds, so that activity x f x seconds is a count of active cycles and
-    no clock sample enters. The driver does not document whether it counts the cycles of one SM or
-    the sum over all. Of the two, the one whose clock is nearer (in log space) to the sampled clock
-    is taken. Any clock between the sample and the maximum of the device counts as equally near,
-    because the sample may have been taken in a pause. A clock far above that maximum is a wrong
-    count and is ignored.
+    f = cycles of one SM / seconds. The driver does not document whether it counts the cycles of one
+    SM or the sum over all: the one whose clock is nearer (in log space) to the sampled clock is
+    taken. Any clock from the sample to the device's maximum counts as equally near, because the
+    sample may be from a pause. A clock far above that maximum is a wrong count and is ignored.
     """
     cycles = activity.elapsed_cycles
     expected = clocks.sm or clocks.vector_reference

@@ -24,29 +24,27 @@ MOSTLY_RATIO = 0.5
 def limiter(
     parts: TimeParts,
     saturation: Saturation,
-    activity: Activity | None = None,
-    links: LinkRates | None = None,
-    ceilings: Ceilings | None = None,
-    dram_bandwidth: float | None = None,
-    stall_of_idle: float | None = None,
+    activity: Activity,
+    links: LinkRates,
+    ceilings: Ceilings | None,
+    dram_bandwidth: float | None,
+    stall_of_idle: float | None,
 ) -> str:
     """Return the largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
     Idle becomes input if `stall_of_idle`, the part of the recent idle time in which the job waited
     for data, is at least half. Saturated becomes memory if DRAM is at least as active as every
-    pipe, else compute. Latency, and what DRAM activity adds to clock and saturated, become
-    communication if the GPU only communicates (`_communicates`). Of equal parts the first of idle,
-    latency, clock, saturated is taken, because the earlier loss hides the later ones. `activity` is
-    in shares of time, `dram_bandwidth` in bytes/s at the present clock.
+    pipe, else compute. All but idle become communication if the GPU only communicates. Of equal
+    parts the first is taken, because the earlier loss hides the later ones. `activity` is in shares
+    of time, `dram_bandwidth` in bytes/s at the present clock.
     """
-    largest, name = parts.idle, "idle"
-    latency = parts.narrow + parts.unsaturated
-    if latency > largest:
-        largest, name = latency, "latency"
-    if parts.clock > largest:
-        largest, name = parts.clock, "clock"
-    if parts.saturated > largest:
-        name = "memory" if saturation.unit == "dram" else "compute"
+    ordered = {
+        "idle": parts.idle,
+        "latency": parts.narrow + parts.unsaturated,
+        "clock": parts.clock,
+        "memory" if saturation.unit == "dram" else "compute": parts.saturated,
+    }
+    name = max(ordered, key=ordered.__getitem__)
     if name == "idle":
         return _idle(stall_of_idle)
     return "communication" if _communicates(activity, links, ceilings, dram_bandwidth) else name
@@ -63,12 +61,10 @@ def estimated_limiter(
 ) -> str:
     """Return what limited an interval without time parts, as far as that is certain.
 
-    `busy_ratio` is the engine activity, else the driver's utilization. Idle if 1 - busy_ratio >=
-    0.5, which becomes input as in `limiter`. By what is `known`, more than half of the interval
-    certainly had s (`_of_work`), or latency: G - s, which would be communication while
-    `links_busy`. Else clock while a throttle reason holds, else unknown. Of the interval only
-    `rest_ratio` is judged, and nothing but idle time is outside that. Memory, compute and clock are
-    named only where their part may be the largest (`_may_be`).
+    Idle if 1 - `busy_ratio` (GR, else U) >= 0.5, which becomes input as in `limiter`. By what is
+    `known`, more than half of the interval certainly had s (`_of_work`), or latency: G - s, which
+    would be communication while `links_busy`. Else clock while a throttle reason holds, else
+    unknown. Only `rest_ratio` of the interval is judged; the rest is idle time.
     """
     if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
         return _idle(stall_of_idle)
@@ -90,9 +86,7 @@ def _of_work(known: Known, mostly: float, *, throttled: bool) -> str:
     """Return clock, memory, compute or unknown for an interval that is mostly s.
 
     Clock if the clock of whichever unit gives s is below half of its reference, or may be while a
-    throttle reason holds. Else the unit that is certainly active for most of it, the more active
-    one of DRAM and the pipes: it is a limit, whatever else is. If that is only certain of both
-    together, nothing is named.
+    throttle reason holds. Else DRAM or the pipes, whichever are certainly active for most of it.
     """
     clock = known.clock_ratio
     if clock.upper < MOSTLY_RATIO or (throttled and clock.lower < MOSTLY_RATIO):
@@ -127,29 +121,21 @@ def _idle(stall_of_idle: float | None) -> str:
 
 
 def _communicates(
-    activity: Activity | None,
-    links: LinkRates | None,
-    ceilings: Ceilings | None,
-    dram_bandwidth: float | None,
+    activity: Activity, links: LinkRates, ceilings: Ceilings | None, dram_bandwidth: float | None
 ) -> bool:
-    """Return whether a link is busy, and nothing else is.
-
-    A link is busy from 10 % of its peak on, in its busier direction. Nothing else is if every pipe
-    is below 5 %, and so is DRAM less what the traffic of the links costs there.
-    """
-    if activity is None or links is None or ceilings is None:
-        return False
-    if busiest_pipe(activity) >= QUIET_RATIO:
-        return False
-    implied = dram_of_links(links, dram_bandwidth)
-    if cut(activity.dram or 0.0) - implied >= QUIET_RATIO:
-        return False
-    return busy_link(links, ceilings)
+    """Return whether a link is busy, and nothing else is: every pipe is below 5 %, and so is DRAM
+    less what the traffic of the links costs there."""
+    of_links = dram_of_links(links, dram_bandwidth)
+    return (
+        busiest_pipe(activity) < QUIET_RATIO
+        and cut(activity.dram or 0.0) - of_links < QUIET_RATIO
+        and busy_link(links, ceilings)
+    )
 
 
-def busy_link(links: LinkRates | None, ceilings: Ceilings | None) -> bool:
+def busy_link(links: LinkRates, ceilings: Ceilings | None) -> bool:
     """Return whether a link is at 10 % of its peak or more, in its busier direction."""
-    if links is None or ceilings is None:
+    if ceilings is None:
         return False
     peaks = ceilings.link_bandwidth_bytes_per_second
     return any(

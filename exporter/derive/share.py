@@ -24,6 +24,7 @@ from exporter.derive.roofline import (
 from exporter.derive.saturation import estimated, measured
 from exporter.derive.stall import Stall, gap_ratio
 from exporter.derive.timeparts import (
+    Known,
     known_by_counters,
     known_by_utilization,
     observed,
@@ -61,10 +62,9 @@ class Derived:
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     """By method of inference."""
     flops_integral_bounds: Bounds | None = None
-    """FLOP/s to integrate into the lower and upper totals. For an estimate the upper one follows
-    the mean utilization, which is narrower over many intervals than `roofline`'s bound of one."""
+    """FLOP/s to integrate: for an estimate by the mean utilization, which is narrower over many
+    intervals than `roofline`'s bound of one. Likewise bytes/s of DRAM that is not measured."""
     dram_integral_bounds: Bounds | None = None
-    """Likewise bytes/s of DRAM traffic, where that is not measured."""
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
     """What is known of clock and counters for the next interval."""
 
@@ -83,10 +83,9 @@ def derive_share(
 ) -> Derived:
     """Derive one share of `device`; `previous` are the vitals read `seconds` before `vitals`.
 
-    `history` is that of the share's last interval. The utilization, video engines and link traffic
-    of the board are those of the share only while it is the whole GPU, and in a vGPU guest the
-    utilization is not even then. A share that can be measured is never estimated: an interval
-    without counters has no saturation.
+    Utilization, video engines and link traffic of the board are the share's only while it is the
+    whole GPU, and in a vGPU guest the utilization is not even then. A share that can be measured is
+    never estimated: an interval without counters has no saturation.
     """
     activity = share.activity
     whole = not device.mig and share.gpu_instance is None
@@ -164,23 +163,11 @@ def _measured(
             used = busy_ratio(activity, None if utilization is None else utilization.ratio)
             if used is not None and bounds is not None:
                 used = max(used, bounds.engine.lower)
-            return estimated_limiter(
-                _of_rest(used, waited),
-                throttled=bool(vitals.throttle_reasons),
-                stall_of_idle=of_idle,
-                known=bounds,
-                links_busy=busy_link(links, ceilings),
-                rest_ratio=1.0 - waited,
-            )
-        return limiter(
-            replace(parts, idle=max(parts.idle - waited, 0.0)),
-            saturation,
-            timed,
-            links,
-            ceilings,
-            dram_bandwidth_now(ceilings, clocks, device),
-            of_idle,
-        )
+            busy = busy_link(links, ceilings)
+            return _estimated_limiter(used, waited, of_idle, vitals, bounds, links_busy=busy)
+        bandwidth = dram_bandwidth_now(ceilings, clocks, device)
+        besides = replace(parts, idle=max(parts.idle - waited, 0.0))
+        return limiter(besides, saturation, timed, links, ceilings, bandwidth, of_idle)
 
     bounded_parts = {} if bounds is None else bounds.time_parts
     derived = replace(
@@ -219,13 +206,9 @@ def _estimated(
     gap = gap_ratio(None, None, utilization)
 
     def judge(waited: float, of_idle: float | None) -> str:
-        return estimated_limiter(
-            _of_rest(utilization.ratio, waited),
-            throttled=bool(vitals.throttle_reasons),
-            stall_of_idle=of_idle,
-            known=bounds,
-            links_busy=busy_link(links, ceilings),
-            rest_ratio=1.0 - waited,
+        busy = busy_link(links, ceilings)
+        return _estimated_limiter(
+            utilization.ratio, waited, of_idle, vitals, bounds, links_busy=busy
         )
 
     return replace(
@@ -255,10 +238,9 @@ def _limits(
 ) -> dict[str, Any]:
     """Return the limiter of an interval: of the part in an announced wait, and of the rest.
 
-    `judge` names the limiter, given the idle part to leave out and how much of the other idle time
-    the stall covers. One word for an interval in which a wait begins or ends would count all of it
-    or nothing. A job that computes on the CPU between its waits leaves its GPU idle in both, and
-    has one word.
+    `judge` names it, given the idle part to leave out and how much of the other idle time the stall
+    covers. A job that computes on the CPU between its waits leaves its GPU idle in both, and has
+    one word.
     """
     name = judge(0.0, stall.within(gap).of_idle)
     waited = stall.waited(gap)
@@ -268,6 +250,21 @@ def _limits(
     return {"limiter": name, "waited": waited, "limiter_besides": besides}
 
 
-def _of_rest(busy: float | None, waited: float) -> float | None:
-    """Return the busy part of an interval without the part in which nothing ran for a wait."""
-    return busy if busy is None or waited >= 1.0 else min(busy / (1.0 - waited), 1.0)
+def _estimated_limiter(
+    busy: float | None,
+    waited: float,
+    of_idle: float | None,
+    vitals: Vitals,
+    known: Known | None,
+    *,
+    links_busy: bool,
+) -> str:
+    """Return the limiter of an interval without the part in which nothing ran for a wait."""
+    return estimated_limiter(
+        busy if busy is None or waited >= 1.0 else min(busy / (1.0 - waited), 1.0),
+        throttled=bool(vitals.throttle_reasons),
+        stall_of_idle=of_idle,
+        known=known,
+        links_busy=links_busy,
+        rest_ratio=1.0 - waited,
+    )

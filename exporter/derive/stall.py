@@ -33,11 +33,8 @@ class Stall:
         return min(self.announced, gap or 0.0)
 
     def within(self, gap: float | None) -> Stall:
-        """Return it with what it explains of an interval in which nothing ran for a part `gap`.
-
-        A GPU that is idle while its job waits is idle because of that, as far as the two can
-        overlap; of the rest of its idle time the recent part is explained.
-        """
+        """Return it with what it explains of an interval in which nothing ran for a part `gap`: the
+        announced waits as far as they can overlap, and of the rest the recent part."""
         waited = self.waited(gap)
         if not waited or not gap:
             return self
@@ -48,10 +45,7 @@ class Stall:
 def gap_ratio(
     activity: Activity | None, parts: TimeParts | None, utilization: Utilization | None
 ) -> float | None:
-    """Return the part of an interval in which the GPU did nothing: 1 - G, else 1 - GR, else 1 - U.
-
-    Unlike `is_idle` it looks inside the interval. None where none of these is known.
-    """
+    """Return the part of an interval in which nothing ran: 1 - G, else 1 - GR, else 1 - U."""
     if parts is not None:
         return parts.idle
     busy = busy_ratio(activity, None if utilization is None else utilization.ratio)
@@ -71,11 +65,8 @@ def stall_bounds(wait: float, idle: Bounds, seconds: float) -> Bounds:
 
 
 def together(bounds: Iterable[Bounds]) -> Bounds | None:
-    """Bound the stall of a share on which several ranks run; None without any.
-
-    The GPU was idle because of some rank at least as long as because of any one of them, and at
-    most as long as because of all of them one after the other.
-    """
+    """Bound the stall of a share on which several ranks run: that of any one of them at least, and
+    all one after the other at most; None without any."""
     known = list(bounds)
     if not known:
         return None
@@ -83,8 +74,5 @@ def together(bounds: Iterable[Bounds]) -> Bounds | None:
 
 
 def believable_seconds(idle_seconds: float, unobserved_seconds: float, seconds: float) -> float:
-    """Return the longest exposed stall that fits a GPU that idled `idle_seconds` of `seconds`.
-
-    Time in which the GPU was not observed counts as idle.
-    """
+    """Return the longest exposed stall of a GPU that idled, or was not observed, for so long."""
     return idle_seconds + unobserved_seconds + TOLERATED_RATIO * max(seconds, CHECK_SECONDS)

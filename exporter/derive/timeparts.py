@@ -116,8 +116,7 @@ def known_by_counters(
 ) -> Known:
     """Return what counters that leave something out show; `activity` is in shares of time.
 
-    The engine activity that is not read is the `utilization` of the share. It is at least that of
-    any unit, also where two sources contradict each other.
+    The engine activity, else `utilization`, is at least that of any unit.
     """
     units = unit_bounds(activity, saturation, compute_capability)
     if activity.sm is None:
@@ -168,10 +167,9 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
 
 
 def observed(utilization: Utilization) -> Utilization:
-    """Return the utilization of the time that was observed, with bounds for that time alone.
+    """Return the utilization with bounds for the time that was observed alone, to integrate.
 
-    They are narrower than those of the interval, whose end is not observed yet: it is with the
-    next one. So they are for integrals over the observed time.
+    They are narrower than those of the interval, whose end is observed with the next one.
     """
     ratio, memory = utilization.ratio, utilization.memory_ratio
     return replace(

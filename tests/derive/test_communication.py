@@ -21,8 +21,6 @@ def limiter_of(
     dram_bytes: float,
     engine: float = 1.0,
     sm: float | None = None,
-    pcie: float = 0.0,
-    **values: float,
 ) -> str | None:
     """The limiter on the page of a GPU that moves this share of NVLink's peak in one direction, and
     a little less in the other, and so many bytes per second in DRAM."""
@@ -40,9 +38,7 @@ def limiter_of(
         dram=dram_bytes / (clock * 2 * bits / 8),
         nvlink_transmit_bytes=0.9 * moved,
         nvlink_receive_bytes=moved,
-        pcie_transmit_bytes=pcie * interval,
-        pcie_receive_bytes=0.0,
-        **{**dict.fromkeys(("tensor", "fp64", "fp32", "fp16", "integer"), 0.0), **values},
+        **dict.fromkeys(("tensor", "fp64", "fp32", "fp16", "integer"), 0.0),
     )
     clocks = {"clock_hertz": {"sm": 1.7e9, "memory": clock}}
     for _ in range(3):
@@ -74,29 +70,3 @@ def test_dram_that_only_serves_the_links_is_communication_where_it_is_the_larges
         "h100-sxm5-80gb", 1.0, nvlink=1.0, dram_bytes=3.0 * 450e9, engine=0.62, sm=0.2
     )
     assert found == "communication"
-
-
-@pytest.mark.parametrize("interval", [0.1, 1.0, 2.5])
-@pytest.mark.parametrize("gpu", GPUS)
-@pytest.mark.parametrize("nvlink", [0.1, 0.5, 1.0])
-def test_work_beside_the_links_is_not(gpu: str, interval: float, nvlink: float) -> None:
-    """A memory-bound kernel is limited by memory, matrix products by compute, and few active lanes
-    of them by latency."""
-    peak = SPECS.models[gpu].nvlink_bandwidth_bytes_per_second
-    assert peak is not None
-    dram = 3352e9 if gpu == "h100-sxm5-80gb" else 4.8e12 if gpu == "h200-sxm" else 7.67e12
-    work = limiter_of(gpu, interval, nvlink=nvlink, dram_bytes=0.9 * dram, sm=0.95)
-    assert work == "memory"
-    collective = 3.0 * nvlink * peak
-    work = limiter_of(gpu, interval, nvlink=nvlink, dram_bytes=collective, sm=0.95, tensor=0.8)
-    assert work == "compute"
-    work = limiter_of(gpu, interval, nvlink=nvlink, dram_bytes=collective, sm=0.95, tensor=0.06)
-    assert work == "latency"
-
-
-@pytest.mark.parametrize(("gigabytes", "expected"), [(6.5, "communication"), (6.0, "latency")])
-def test_pcie_counts_as_nvlink_does(gigabytes: float, expected: str) -> None:
-    """From 10 % of 63 GB/s on."""
-    moved = gigabytes * 1e9
-    found = limiter_of("h100-sxm5-80gb", 1.0, nvlink=0.0, dram_bytes=3 * moved, pcie=moved)
-    assert found == expected

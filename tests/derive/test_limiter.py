@@ -9,7 +9,24 @@ from exporter.derive.limiter import estimated_limiter, limiter
 from exporter.derive.links import LinkRates
 from exporter.derive.saturation import measured
 from exporter.derive.timeparts import time_parts
+from exporter.model.snapshot import Ceilings
 from tests.derive.readings import H100_CEILINGS, counters
+
+
+def limiter_of(
+    values: dict[str, float],
+    clock: float = 1.0,
+    links: LinkRates | None = None,
+    ceilings: Ceilings | None = H100_CEILINGS,
+    bandwidth: float | None = 3352e9,
+    stall: float | None = None,
+) -> str:
+    """The limiter of a second with these activities."""
+    activity = counters(**values)
+    saturation = measured(activity, (9, 0))
+    parts = time_parts(activity, saturation, clock)
+    assert parts is not None
+    return limiter(parts, saturation, activity, links or LinkRates(), ceilings, bandwidth, stall)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +54,25 @@ def test_the_largest_part_names_the_limiter(
     values: dict[str, float], clock: float, expected: str
 ) -> None:
     """Saturated becomes memory or compute by its unit; of equal parts the earlier loss is taken."""
-    activity = counters(**values)
-    saturation = measured(activity, (9, 0))
-    parts = time_parts(activity, saturation, clock)
-    assert parts is not None
-    assert limiter(parts, saturation) == expected
+    assert limiter_of(values, clock) == expected
+
+
+@pytest.mark.parametrize(
+    ("tensor", "stall", "expected"),
+    [
+        (0.4, None, "idle"),
+        (0.4, 0.49, "idle"),
+        (0.4, 0.5, "input"),
+        (0.4, 1.2, "input"),
+        (0.8, 1.0, "compute"),
+    ],
+)
+def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
+    tensor: float, stall: float | None, expected: str
+) -> None:
+    """Only where idle is the largest part, and only from half of it on."""
+    values = {"engine": tensor, "sm": tensor, "tensor": tensor}
+    assert limiter_of(values, stall=stall) == expected
 
 
 @pytest.mark.parametrize(
@@ -67,41 +98,25 @@ def test_the_largest_part_names_the_limiter(
         ({"dram": 0.16}, LinkRates(nvlink=50e9, pcie=63e9), "latency"),
         ({"dram": 0.6}, LinkRates(nvlink=450e9), "memory"),
         ({"tensor": 0.04}, LinkRates(), "latency"),
-        ({"tensor": 0.04}, None, "latency"),
     ],
 )
 def test_busy_links_with_quiet_units_are_communication(
-    values: dict[str, float], links: LinkRates | None, expected: str
+    values: dict[str, float], links: LinkRates, expected: str
 ) -> None:
     """Every pipe below 5 %, DRAM too after 3 bytes for each over a link (of 3352 GB/s), the busier
     direction of a link at 10 % of its peak."""
-    activity = counters(engine=1.0, sm=0.9, **values)
-    saturation = measured(activity, (9, 0))
-    parts = time_parts(activity, saturation, 1.0)
-    assert parts is not None
-    assert limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9) == expected
+    values = {"engine": 1.0, "sm": 0.9, **values}
+    assert limiter_of(values, links=links) == expected
     alone = "memory" if expected == "memory" else "latency"
-    assert limiter(parts, saturation, activity, links, None, 3352e9) == alone
+    assert limiter_of(values, links=links, ceilings=None) == alone
 
 
-def test_without_a_bandwidth_links_explain_no_dram() -> None:
-    """What traffic costs in DRAM is not known then."""
-    activity = counters(engine=1.0, sm=0.9, dram=0.1)
-    saturation = measured(activity, (9, 0))
-    parts = time_parts(activity, saturation, 1.0)
-    assert parts is not None
+def test_only_time_with_kernels_can_be_communication() -> None:
+    """And only where it is known what the traffic costs in DRAM."""
     links = LinkRates(nvlink=400e9)
-    assert limiter(parts, saturation, activity, links, H100_CEILINGS, None) == "latency"
-
-
-def test_an_idle_gpu_with_busy_links_stays_idle() -> None:
-    """Only time with kernels resident can be communication."""
-    activity = counters(engine=0.3, sm=0.3)
-    saturation = measured(activity, (9, 0))
-    parts = time_parts(activity, saturation, 1.0)
-    assert parts is not None
-    links = LinkRates(nvlink=4e11)
-    assert limiter(parts, saturation, activity, links, H100_CEILINGS, 3352e9) == "idle"
+    assert limiter_of({"engine": 0.3, "sm": 0.3}, links=links) == "idle"
+    moves = {"engine": 1.0, "sm": 0.9, "dram": 0.1}
+    assert limiter_of(moves, links=links, bandwidth=None) == "latency"
 
 
 @pytest.mark.parametrize(

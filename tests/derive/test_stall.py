@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the time that a GPU was idle while its job waited, and what follows for the limiter."""
+"""Bounds of the time that a GPU was idle while its job waited, and what of it is plausible."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.limiter import limiter
 from exporter.derive.stall import Stall, believable_seconds, gap_ratio, stall_bounds, together
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Bounds, Saturation, TimeParts
+from exporter.model.snapshot import Bounds, TimeParts
 
 RATIOS = st.floats(0, 1)
-SATURATION = Saturation("gpm", complete=True, bounds=Bounds(0.1, 0.1), ratio=0.1, unit="tensor")
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=200))
@@ -104,21 +102,3 @@ def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_sa
     assert believable_seconds(3.0, 0.0, 5.0) == pytest.approx(3.0 + 1.2)
     assert believable_seconds(3.0, 2.0, 5.0) == pytest.approx(5.0 + 1.2)
     assert believable_seconds(30.0, 0.0, 300.0) == pytest.approx(30.0 + 6.0)
-
-
-@pytest.mark.parametrize(
-    ("idle", "stall_of_idle", "expected"),
-    [
-        (0.6, None, "idle"),
-        (0.6, 0.49, "idle"),
-        (0.6, 0.5, "input"),
-        (0.6, 1.2, "input"),
-        (0.2, 1.0, "compute"),
-    ],
-)
-def test_an_idle_gpu_is_limited_by_input_if_the_stall_covers_half(
-    idle: float, stall_of_idle: float | None, expected: str
-) -> None:
-    """Only where idle is the largest part, and only from half of it on."""
-    parts = TimeParts(idle, 0.0, 0.0, 0.0, 1.0 - idle)
-    assert limiter(parts, SATURATION, stall_of_idle=stall_of_idle) == expected

@@ -107,11 +107,11 @@ def pods_of(shares: Iterable[OnShare], work: Mapping[ShareKey, ShareWork]) -> Ma
     found: dict[str, Pods] = {}
     for share in shares:
         on = work[share.key]
-        there = frozenset(_pod_name(each) for each in on.workloads if each.pod)
+        there = frozenset(pod_name(each) for each in on.workloads if each.pod)
         for process in share.processes or ():
             if process.membership is not None and (uid := process.membership.pod_uid) is not None:
                 of = on.of_process.get(process.pid)
-                pods = there if of is None or not of.pod else frozenset([_pod_name(of)])
+                pods = there if of is None or not of.pod else frozenset([pod_name(of)])
                 found[uid] = found.get(uid, pods) & pods
     return found
 
@@ -130,11 +130,11 @@ def with_running(
     """
     members = [each.membership for share in shares for each in share.processes or ()]
     running = {member.pod_uid for member in members if member is not None}
-    listed = {_pod_name(each.workload) for each in report.allocations}
+    listed = {pod_name(each.workload) for each in report.allocations}
     omitted = [of for uid, of in pods.items() if uid in running and of.isdisjoint(listed)]
     still = frozenset[str]().union(*omitted)
-    kept = tuple(each for each in before.allocations if _pod_name(each.workload) in still)
-    named = {key: each for key, each in before.named.items() if _pod_name(each) in still}
+    kept = tuple(each for each in before.allocations if pod_name(each.workload) in still)
+    named = {key: each for key, each in before.named.items() if pod_name(each) in still}
     labels = {pod: each for pod, each in before.pod_labels.items() if pod in still}
     return replace(
         report,
@@ -145,7 +145,8 @@ def with_running(
     )
 
 
-def _pod_name(workload: Workload) -> str:
+def pod_name(workload: Workload) -> str:
+    """Return the namespace and name of a pod."""
     return f"{workload.namespace}/{workload.pod}"
 
 

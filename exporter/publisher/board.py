@@ -18,10 +18,7 @@ KEPT_SECONDS = 10.0
 
 
 class BoardTotal:
-    """A counter: the driver's total or our own sum, whichever came first.
-
-    It never switches between the two, so it never jumps.
-    """
+    """A counter: the driver's total or our own sum, whichever came first, so it never jumps."""
 
     __slots__ = ("_ours", "_sum", "value")
 
@@ -114,10 +111,9 @@ class BoardIntegral:
         )
 
     def add(self, vitals: Vitals, activity: Activity | None, seconds: float) -> float | None:
-        """Add the interval of `seconds` that ends with `vitals`; return the energy used in it.
+        """Add an interval, and return the energy used in it: by the driver, else power x time.
 
         With ``seconds = 0`` (the first read, or after a gap) only the driver's totals are taken.
-        Where the driver's energy starts over or is not known, the energy used is power x time.
         """
         before = self._energy.value
         for (counter, tally), preferred in zip(self._tallies, self._preferred, strict=True):

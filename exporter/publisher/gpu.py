@@ -47,13 +47,12 @@ class TrackedGpu:
         self.problem: str | None = None
         self.seen_at = now
         """Monotonic time of the last reading, or at which it was last found suspended."""
-        self.stale = False
         self._specs = specs
         self._rules = rules
         self._precision: str | None = None
         """The precision that its ranks reported when its ceilings were last set."""
         self._engine = False
-        """Whether a process on it had loaded Transformer Engine at that time."""
+        """Whether a process had loaded Transformer Engine then."""
         self._counts = counts
         self._ceilings_due = True
         self._fault: str | None = None
@@ -111,10 +110,8 @@ class TrackedGpu:
         return f"{FAULT}: {type(error).__name__}"
 
     def _set_ceilings(self, precision: str | None, *, engine: bool) -> None:
-        """Set the ceilings, with tensor work in the precision that the jobs report.
-
-        Else in the configured precision, else in FP8 where a process loaded Transformer Engine.
-        """
+        """Set the ceilings, with tensor work in the precision that the jobs report, else in the
+        configured one, else in FP8 where a process loaded Transformer Engine."""
         self._ceilings_due = True
         self._precision, self._engine = precision, engine
         wanted = self._rules.precision or (FP8 if engine else None)
@@ -199,7 +196,23 @@ class TrackedGpu:
             problem = self.problem or self._fault or self._staleness(now)
             if reading is None or problem is not None:
                 return self._down(problem or NOT_FRESH, xids)
-            picture = self._up(reading, xids)
+            picture = Gpu(
+                device=self.device,
+                up=True,
+                last_read_timestamp_seconds=reading.timestamp_seconds,
+                ceilings=self.ceilings,
+                vitals=reading.vitals,
+                board=reading.board,
+                health=reading.health,
+                xids=xids,
+                totals=self.board.totals(),
+                shares=tuple(
+                    share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
+                    for share_reading in reading.shares
+                ),
+                states=reading.states,
+                cadence_age_seconds=reading.cadence_age_seconds,
+            )
         except Exception as error:
             return self._down(self._log_fault(error), xids)
         if self._logged_fault is not None:
@@ -210,15 +223,11 @@ class TrackedGpu:
     def _staleness(self, now: float) -> str | None:
         """Return NOT_FRESH if the last reading is too old, else None."""
         reading = self.reading
-        stale = (
-            reading is None or now - reading.monotonic_seconds >= self._rules.stale_after_seconds
+        is_fresh = (
+            reading is not None
+            and now - reading.monotonic_seconds < self._rules.stale_after_seconds
         )
-        if stale != self.stale:
-            self.stale = stale
-            # Only for debugging: the reader of the GPU finds and logs what is wrong with it.
-            what = NOT_FRESH if stale else "no longer without a fresh reading"
-            log.debug("GPU %d (%s): %s", self.device.index, self.device.uuid, what)
-        return NOT_FRESH if stale else None
+        return None if is_fresh else NOT_FRESH
 
     def _down(self, problem: str, xids: Mapping[int, XidRecord]) -> Gpu:
         reading = self.reading
@@ -232,31 +241,9 @@ class TrackedGpu:
             states={"gpu": "suspended"} if problem == SUSPENDED else {},
         )
 
-    def _up(self, reading: Reading, xids: Mapping[int, XidRecord]) -> Gpu:
-        return Gpu(
-            device=self.device,
-            up=True,
-            last_read_timestamp_seconds=reading.timestamp_seconds,
-            ceilings=self.ceilings,
-            vitals=reading.vitals,
-            board=reading.board,
-            health=reading.health,
-            xids=xids,
-            totals=self.board.totals(),
-            shares=tuple(
-                share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
-                for share_reading in reading.shares
-            ),
-            states=reading.states,
-            cadence_age_seconds=reading.cadence_age_seconds,
-        )
-
 
 def _loads_engine(reading: Reading, before: bool) -> bool:
-    """Return whether a process on the GPU has loaded Transformer Engine.
-
-    `before` is returned while the driver lists no processes.
-    """
+    """Return whether a process has loaded Transformer Engine; `before` while none are listed."""
     listed = [share.processes for share in reading.shares if share.processes is not None]
     if not listed:
         return before

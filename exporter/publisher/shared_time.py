@@ -100,8 +100,7 @@ class SharedTime:
     def without_partial_flops(self, roofline: Roofline, activity: Activity) -> Roofline:
         """Return the roofline, without FLOPs if this reading lacks a unit that the source had.
 
-        When a source reads a new unit, the total of FLOPs is excluded for a minute: before and
-        after are not of the same units.
+        When a source reads a new unit, the total of FLOPs is excluded for a minute.
         """
         given = {name for name in WORK_UNITS if getattr(activity, name) is not None}
         if tensor_activity(activity) is not None:
@@ -114,11 +113,7 @@ class SharedTime:
         known |= given
         if given == known:
             return roofline
+        clock = {basis: each for basis, each in roofline.roof_ratio.items() if basis == "clock"}
         return replace(
-            roofline,
-            flops_per_second={},
-            intensity_flops_per_byte=None,
-            roof_ratio={
-                basis: ratio for basis, ratio in roofline.roof_ratio.items() if basis == "clock"
-            },
+            roofline, flops_per_second={}, intensity_flops_per_byte=None, roof_ratio=clock
         )

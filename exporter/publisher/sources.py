@@ -23,11 +23,8 @@ def source_states(
     workloads: Sequence[WorkloadSource] = (),
     collectives: CollectiveSource | None = None,
 ) -> dict[str, SourceState]:
-    """Return the state of every source in use.
-
-    A counter source is in use if a share expects it, or if it reads all GPUs at once. `cuts`, the
-    activities above 1 by source, count as failures.
-    """
+    """Return the state of every source in use: a counter source is if a share expects it, or if it
+    reads all GPUs at once. `cuts`, the activities above 1 by source, count as failures."""
     own = readers.name
     failures = Counter(cuts)
     failures[own] += readers.failed_initialisations
@@ -71,10 +68,8 @@ def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceSt
 def training_state(
     training: Sequence[TrainingReports], disbelieved: Mapping[str, int]
 ) -> TrainingState | None:
-    """Return the counts of accepted and refused training reports; None without a training source.
-
-    `disbelieved` has the minutes in which a claim was cut, by reason.
-    """
+    """Return the counts of accepted and refused reports, and of the minutes in which a claim was
+    cut; None without a training source."""
     if not training:
         return None
     rejected: Counter[str] = Counter()

@@ -153,11 +153,10 @@ class Publisher:
             self._forgotten.discard(device.uuid)
         elif device.uuid in self._forgotten:
             return
-        gpu = self._gpus.get(device.uuid)
-        if gpu is None:
+        if device.uuid not in self._gpus:
             gpu = TrackedGpu(device, self._specs, self._rules, now, self._counts)
             self._gpus[device.uuid] = gpu
-        gpu.take(report, self._ranks.claims, self._work, now)
+        self._gpus[device.uuid].take(report, self._ranks.claims, self._work, now)
 
     def _settle(self) -> None:
         """Check the ranks' stalls against the idle time of the shares; add the inferred ones."""
@@ -172,14 +171,11 @@ class Publisher:
                 gpu.add_stall(place.gpu_instance, INFERRED_BY_CLIENT, seconds)
 
     def _forget(self, now: float) -> None:
-        for uuid in [
-            uuid
-            for uuid, gpu in self._gpus.items()
-            if now - gpu.seen_at > self._rules.forget_after_seconds
-        ]:
-            log.info("forgetting GPU %s: not seen for too long", uuid)
-            del self._gpus[uuid]
-            self._forgotten.add(uuid)
+        for uuid, gpu in list(self._gpus.items()):
+            if now - gpu.seen_at > self._rules.forget_after_seconds:
+                log.info("forgetting GPU %s: not seen for too long", uuid)
+                del self._gpus[uuid]
+                self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
         """Return the GPUs of the snapshot, by index."""
@@ -190,16 +186,14 @@ class Publisher:
         )
 
 
-def _once_each(reports: Sequence[SlotReport]) -> list[SlotReport]:
+def _once_each(reports: Sequence[SlotReport]) -> Iterable[SlotReport]:
     """Return one report per GPU: the one with the newest reading."""
     newest: dict[str | int, SlotReport] = {}
     for report in reports:
         device = report.device if report.reading is None else report.reading.device
         key = report.index if device is None else device.uuid
-        other = newest.get(key)
-        if other is None or _read_at(report) > _read_at(other):
-            newest[key] = report
-    return list(newest.values())
+        newest[key] = max(newest.get(key, report), report, key=_read_at)
+    return newest.values()
 
 
 def _read_at(report: SlotReport) -> float:

@@ -10,6 +10,7 @@ from exporter.derive.workloads import (
     OnShare,
     Pods,
     ShareKey,
+    pod_name,
     pods_of,
     with_running,
     work_of_shares,
@@ -56,16 +57,12 @@ class NodeWork:
             for name, report in latest.items()
         }
         known = [*self._reports.values()]
-        self._work = work_of_shares(known, shares, self._work)
-        self._shown = (
-            self._work
-            if owners
-            else {key: work_without_users(each) for key, each in self._work.items()}
-        )
-        self._pods = pods_of(shares, self._work)
-        here = {
-            f"{each.namespace}/{each.pod}" for of in self._work.values() for each in of.workloads
-        }
+        work = self._work = work_of_shares(known, shares, self._work)
+        self._shown = work
+        if not owners:
+            self._shown = {key: work_without_users(each) for key, each in work.items()}
+        self._pods = pods_of(shares, work)
+        here = {pod_name(each) for of in work.values() for each in of.workloads}
         self.pod_labels = {
             pod: labels
             for report in known

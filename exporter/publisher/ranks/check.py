@@ -14,10 +14,10 @@ NOTICED_SECONDS = 0.001
 
 
 class StallCheck:
-    """Limits the stall that a rank claims to the idle time of its GPU, window by window.
+    """Accepts claimed stall within windows, which end with the first report after a minute.
 
-    A window ends with the first report after a minute. An excess is withheld until then, because
-    the GPU's readings may lag behind, and then dropped. The accepted total never falls.
+    An excess is withheld until then, because the GPU's readings may lag behind, and then dropped.
+    The accepted total never falls.
     """
 
     def __init__(self, disbelieved: Counter[str]) -> None:

@@ -67,11 +67,8 @@ class GapClock:
         margin_ratio: float = 0.0,
         lag_seconds: float = 0.0,
     ) -> None:
-        """Add an interval that ends at `monotonic`; its ratio is None if it was not observed.
-
-        The ratio may be off by `margin_ratio`, and the interval it describes may lie up to
-        `lag_seconds` earlier.
-        """
+        """Add an interval that ends at `monotonic`, or up to `lag_seconds` earlier; its ratio may
+        be off by `margin_ratio`, and is None if it was not observed."""
         if self.end is None:
             self.begin = self.end = monotonic if gap_ratio is None else monotonic - seconds
         if gap_ratio is None or monotonic <= self.end:
@@ -93,11 +90,8 @@ class GapClock:
         self.end = monotonic
 
     def at(self, monotonic: float) -> GapTimes:
-        """Return the times at a moment around the last intervals.
-
-        Between two moments the share was idle for at least ``later.least - earlier.most`` and at
-        most ``later.most - earlier.least``.
-        """
+        """Return the times at a moment around the last intervals; between two of them the share was
+        idle for ``later.least - earlier.most`` to ``later.most - earlier.least``."""
         times = self._at(monotonic)
         return times._replace(most=self._at(monotonic + self._lag).most) if self._lag else times
 

@@ -27,10 +27,10 @@ Listed = Mapping[str, frozenset[int]]
 
 
 def locate(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
-    """Return where a process runs: by the device that it reports, else by its pid.
+    """Return where a process runs: by the device that it reports, else by its pid; None if neither
+    names a GPU of this node.
 
-    None if neither names a GPU of this node. UUIDs are compared without their prefix: under MIG
-    some runtimes report the parent's UUID, and older drivers call a MIG device
+    Under MIG some runtimes report the parent's UUID, and older drivers call a MIG device
     ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.
     """
     if report.device == NO_DEVICE:
@@ -78,10 +78,8 @@ def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
 
 
 def verified(reports: Iterable[TrainingReport], place: Place, listed: Listed) -> bool | None:
-    """Return whether the driver lists one of these processes, or an ancestor, on the GPU.
-
-    None for a place without a GPU; False where the driver lists no processes.
-    """
+    """Return whether the driver lists one of these processes, or an ancestor, on the GPU; None for
+    a place without one."""
     if place.uuid is None:
         return None
     pids = listed.get(place.uuid, frozenset())

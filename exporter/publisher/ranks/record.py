@@ -124,9 +124,8 @@ class RankRecord:
             if self._folded is not None:
                 parts.insert(0, self._folded)
             before, now = self._totals, reduce(partial(_each, of=add), parts)
-            # The last digit of a sum of floats depends on the order of its parts: for Prometheus a
-            # counter that falls by that much has been reset. The totals of one process never fall,
-            # but a phase of no time may be missing again.
+            # The last digit of a sum of floats depends on the order of its parts, and a counter
+            # that falls has been reset. Of one process only a phase of no time may go.
             is_whole = len(parts) == 1 and now.phase_seconds.keys() >= before.phase_seconds.keys()
             self._totals = now if is_whole else _each(before, now, max)
             self._summed = True

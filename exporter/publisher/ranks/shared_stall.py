@@ -36,10 +36,8 @@ class SharedStall:
         """The sum of their upper bounds, and what of it was added to the upper total."""
 
     def add(self, rank: object, window: Window, *, alone: bool) -> Bounds:
-        """Return what a window that grew adds to the lower and upper total, in seconds.
-
-        `alone` says that no other rank of this share has a window now.
-        """
+        """Return what a window that grew adds to the lower and upper total, in seconds; `alone` if
+        no other rank of this share has a window now."""
         return Bounds(self._lower(rank, window), self._upper(rank, window, alone=alone))
 
     def _lower(self, rank: object, window: Window) -> float:

@@ -22,7 +22,7 @@ from exporter.publisher.board import EnergyHistory
 from exporter.publisher.ranks import GapClock, WorkClaim
 from exporter.publisher.recent import RecentWindow
 from exporter.publisher.rules import Rules
-from exporter.publisher.skipped_rounds import BoardRound, SkippedRounds
+from exporter.publisher.skipped_rounds import BoardRound, joined
 from exporter.publisher.totals import ShareIntegral
 from exporter.publisher.work import StatedWork, with_work
 
@@ -84,7 +84,8 @@ class TrackedShare:
         """Monotonic time of the last activity, or of the first reading and after a gap."""
         self._counted_by: str | None = None
         """The source of the last activity since the first reading or a gap."""
-        self._skipped = SkippedRounds()
+        self._skipped: list[BoardRound] = []
+        """Those for which the counters gave no activity."""
         self.work = NO_WORK
         self._observed_until: float | None = None
         """Monotonic time of the last interval that shows whether the share was idle."""
@@ -114,7 +115,7 @@ class TrackedShare:
         if not elapsed:
             self._skipped.clear()
         if share_reading.activity is not None:
-            whole = self._skipped.joined(whole, share_reading.activity)
+            whole = joined(self._skipped, whole, share_reading.activity)
         self._energy.add(reading.monotonic_seconds, elapsed, energy_joules)
 
         def derive(share_reading: ShareReading) -> Derived:
@@ -143,7 +144,7 @@ class TrackedShare:
             derived = derive(share_reading)
         self._history = derived.history
         if skipped and elapsed:
-            self._skipped.add(whole)
+            self._skipped.append(whole)
         else:
             self._skipped.clear()
         drawn, activity = whole.energy_joules, share_reading.activity

@@ -24,10 +24,8 @@ class BoardRound(NamedTuple):
 
 
 def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
-    """Return how many of the last rounds lie within `seconds`; `lengths` are theirs, in seconds.
-
-    A round counts if its middle does: board and counters are not read at the same moment.
-    """
+    """Return of how many of the last rounds, of these lengths, the middle lies within `seconds`:
+    board and counters are not read at the same moment."""
     count, back = 0, 0.0
     for length in reversed(lengths):
         if back + length / 2 > seconds:
@@ -37,45 +35,26 @@ def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
     return count
 
 
-class SkippedRounds:
-    """The rounds of one share for which the counters gave no activity."""
-
-    def __init__(self) -> None:
-        self._rounds: list[BoardRound] = []
-
-    def add(self, skipped: BoardRound) -> None:
-        """Keep a round."""
-        self._rounds.append(skipped)
-
-    def clear(self) -> None:
-        """Drop all rounds."""
-        self._rounds.clear()
-
-    def joined(self, present: BoardRound, activity: Activity) -> BoardRound:
-        """Return the present round joined with the kept ones that `activity` covers."""
-        if not self._rounds:
-            return present
-        lengths = [each.seconds for each in self._rounds]
-        count = covered_rounds(lengths, activity.seconds - present.seconds)
-        rounds = [*self._rounds[len(lengths) - count :], present]
-        return BoardRound(
-            sum(each.seconds for each in rounds),
-            replace(
-                present.vitals,
-                pcie_transmit_bytes=_sum(each.vitals.pcie_transmit_bytes for each in rounds),
-                pcie_receive_bytes=_sum(each.vitals.pcie_receive_bytes for each in rounds),
-            ),
-            rounds[0].previous,
-            _sum(each.energy_joules for each in rounds),
-        )
+def joined(skipped: Sequence[BoardRound], present: BoardRound, activity: Activity) -> BoardRound:
+    """Return the present round joined with those without counters that `activity` covers."""
+    lengths = [each.seconds for each in skipped]
+    count = covered_rounds(lengths, activity.seconds - present.seconds)
+    rounds = [*skipped[len(lengths) - count :], present]
+    return BoardRound(
+        sum(each.seconds for each in rounds),
+        replace(
+            present.vitals,
+            pcie_transmit_bytes=_sum(each.vitals.pcie_transmit_bytes for each in rounds),
+            pcie_receive_bytes=_sum(each.vitals.pcie_receive_bytes for each in rounds),
+        ),
+        rounds[0].previous,
+        _sum(each.energy_joules for each in rounds),
+    )
 
 
 class CountersOrDriver:
-    """The increments of a board counter: from the hardware counters, else from the driver.
-
-    When the hardware counters skip rounds, the driver's increments wait for up to three rounds,
-    because the next activity may cover them: nothing counts twice.
-    """
+    """The increments of a board counter: from the hardware counters, else from the driver, whose
+    increments wait for up to three rounds, because the next activity may cover them."""
 
     def __init__(self) -> None:
         self._counted = self._began = False

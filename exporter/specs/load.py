@@ -10,8 +10,7 @@ from typing import Any
 
 from exporter.errors import ConfigError, ConfigErrors, shown
 from exporter.specs.book import BUS_WIDTH_TOLERANCE, SpecBook, bare_name
-from exporter.specs.gpu_model import DERIVED, GpuModel
-from exporter.specs.schema import parse_gpu_model
+from exporter.specs.gpu_model import DERIVED, GpuModel, parse_gpu_model
 from exporter.yaml_lines import Document, KeyPath, load
 
 BUNDLED = Path(__file__).with_name("gpus.yaml")

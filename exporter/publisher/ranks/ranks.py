@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 from exporter.derive.stall import Stall, together
@@ -14,11 +15,9 @@ from exporter.errors import one_line
 from exporter.model.snapshot import Bounds, Rank
 from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.job_names import JobNames, job_of
 from exporter.publisher.ranks.places import GpuShares, Place, listed_processes, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
-from exporter.publisher.ranks.shared_stall import SharedStall
-from exporter.publisher.ranks.windows import Window
+from exporter.publisher.ranks.windows import SharedStall, Window
 
 INFERRED_BY_CLIENT = "client"
 """The label `method` of a stall that is inferred from the host's wait."""
@@ -27,7 +26,13 @@ LOST_SECONDS = 30.0
 LOST_LOG_SECONDS = 10.0
 """At most one such log line in this time: any user can cause them."""
 
+MOST_NAME_BYTES = 128
+"""Limit of a job's name with its suffix."""
+
 log = logging.getLogger(__name__)
+
+Job = tuple[int | None, str]
+"""The user's number, and the name that the user gave the job."""
 
 _RankKey = tuple[str, int, Place]
 """Job, rank and place: the labels of a rank's series."""
@@ -223,3 +228,47 @@ def _stall(ranks: Sequence[RankRecord], now: float) -> Stall:
 def _order(item: tuple[_RankKey, RankRecord]) -> tuple[str, int, str]:
     job, rank, place = item[0]
     return job, rank, str(place)
+
+
+class JobNames:
+    """Assigns each job a unique name, which it keeps while it is known: one name of two users is
+    two jobs."""
+
+    def __init__(self) -> None:
+        self._names: dict[Job, str] = {}
+        self._given: set[str] = set()
+
+    def name(self, report: TrainingReport) -> str:
+        """Return the name of a report's job: its own if unique, else with its owner or a number."""
+        job = job_of(report)
+        name = self._names.get(job)
+        if name is None:
+            candidates = _candidates(report.job, report.owner)
+            name = next(each for each in candidates if each not in self._given)
+            self._names[job] = name
+            self._given.add(name)
+        return name
+
+    def keep(self, jobs: set[Job]) -> None:
+        """Forget all other jobs; their names may be assigned again."""
+        for job in self._names.keys() - jobs:
+            self._given.remove(self._names.pop(job))
+
+
+def job_of(report: TrainingReport) -> Job:
+    """Return which job a report belongs to."""
+    return report.uid, report.job
+
+
+def _candidates(job: str, owner: str | None) -> Iterator[str]:
+    yield job
+    if owner is not None:
+        yield _added(job, f"uid {owner}" if owner.isdecimal() else owner)
+    for number in count(2):
+        yield _added(job, str(number))
+
+
+def _added(job: str, suffix: str) -> str:
+    tail = f" ({suffix})"
+    room = MOST_NAME_BYTES - len(tail.encode())
+    return job.encode()[:room].decode(errors="ignore") + tail

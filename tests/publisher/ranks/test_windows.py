@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.publisher.ranks.gaps import GapClock, GapTimes
-from exporter.publisher.ranks.shared_stall import MOST_COUNTED, SharedStall
-from exporter.publisher.ranks.windows import BOUNDS_SECONDS, Mark, StallWindow, was_observed
+from exporter.publisher.ranks.windows import (
+    BOUNDS_SECONDS,
+    MOST_COUNTED,
+    Mark,
+    SharedStall,
+    StallWindow,
+    was_observed,
+)
 
 # The idle time of a GPU.
 

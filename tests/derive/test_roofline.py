@@ -46,17 +46,6 @@ def observe(
     )
 
 
-def gemm_intensity(m: int, n: int, k: int, element_bytes: int) -> float | None:
-    """Intensity of a matrix product that reads and writes each matrix once."""
-    return intensity(2.0 * m * n * k, float(element_bytes * (m * n + n * k + m * k)))
-
-
-def test_a_thin_gemm_is_memory_bound() -> None:
-    """8192 x 128 x 8192 in FP16 has 124.1 FLOP/B, below the V100's ridge of 138.9."""
-    assert gemm_intensity(8192, 128, 8192, 2) == pytest.approx(124.1, abs=0.05)
-    assert gemm_intensity(8192, 8192, 8192, 2) == pytest.approx(2730.7, abs=0.05)
-
-
 def test_intensity_of_no_traffic_is_unknown() -> None:
     """Traffic that is only the counter's rounding gives no intensity."""
     assert intensity(1e12, 0.0) is None
@@ -144,13 +133,6 @@ def test_the_achievable_roof_needs_both_fractions(achievable: dict[str, float]) 
     assert set(result.roof_ratio) == {"clock", "spec"}
 
 
-def test_a_memory_bound_share_nears_the_achievable_bandwidth() -> None:
-    """90 % of the bandwidth, where good kernels reach 90 %, is at the roof."""
-    ratios = observe(counters(dram=0.9, tensor=0.1), H100_CEILINGS, clocks_at()).roof_ratio
-    assert ratios["spec"] == pytest.approx(0.9, abs=1e-3)
-    assert ratios["achievable"] == pytest.approx(1.0, abs=1e-3)
-
-
 def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known() -> None:
     """No rate is invented for a GPU whose clock or peak is not known."""
     activity = counters(engine=1.0, sm=1.0, tensor=0.4, dram=0.2)
@@ -162,15 +144,6 @@ def test_without_clock_or_ceilings_only_the_distance_at_the_clock_is_known() -> 
         assert result.flops_per_second == {}
         assert result.flops_bounds_per_second is None
         assert result.intensity_flops_per_byte is None
-
-
-def test_bounds_span_the_precisions_of_the_hardware() -> None:
-    """A full tensor pipe is between FP64 (at its vector clock) and FP8."""
-    result = observe(counters(engine=1.0, sm=1.0, tensor=1.0), H100_CEILINGS, clocks_at(sm=1.83e9))
-    bounds = result.flops_bounds_per_second
-    assert bounds is not None
-    assert bounds.lower == pytest.approx(66.9e12 * 1.83 / 1.98)
-    assert bounds.upper == pytest.approx(1978.9e12)
 
 
 A100_CLOCKS = Clocks(sm=1.41e9, memory=1.593e9, tensor_reference=1.41e9, vector_reference=1.41e9)

@@ -102,22 +102,6 @@ def test_fma_is_an_interval_where_fp32_and_fp16_share_units() -> None:
     assert measured(replace(activity, fp16=0.6), (9, 0)).bounds.upper == 1.0
 
 
-@pytest.mark.parametrize("hidden", HIDEABLE)
-def test_a_missing_counter_makes_it_incomplete(hidden: str) -> None:
-    """Without any one of the seven there is no point value, only bounds."""
-    saturation = measured(counters(**{hidden: None}), (9, 0))
-    assert not saturation.complete
-    assert saturation.ratio is None
-    assert saturation.unit is None
-
-
-def test_integer_activity_is_optional() -> None:
-    """An unread integer pipe leaves the measurement complete and is not guessed at."""
-    saturation = measured(counters(engine=0.9, sm=0.9, tensor=0.5, integer=None), (9, 0))
-    assert saturation.complete
-    assert saturation.unmeasured == {}
-
-
 @pytest.mark.parametrize(
     ("engine", "sm", "utilization", "cap"),
     [
@@ -140,15 +124,6 @@ def test_an_unread_pipe_is_bounded_by_what_contains_it(
     assert (saturation.bounds.lower, saturation.bounds.upper) == (0.1, cap)
 
 
-def test_an_unread_sm_activity_is_at_least_its_busiest_pipe() -> None:
-    """A pipe is only active on an active SM; SM activity itself saturates nothing."""
-    saturation = measured(counters(engine=0.9, sm=None, tensor=0.4, integer=0.1), (9, 0))
-    assert set(saturation.unmeasured) == {"sm"}
-    assert saturation.unmeasured["sm"].lower == 0.4
-    assert saturation.unmeasured["sm"].upper == 0.9
-    assert saturation.bounds.upper == 0.4
-
-
 @pytest.mark.parametrize(
     ("upper", "memory", "cap"),
     [(0.5, 0.2, 0.5), (0.2, 0.5, 0.65), (0.2, 0.95, 1.0), (0.2, None, 1.0)],
@@ -163,17 +138,6 @@ def test_unread_dram_is_bounded_with_a_margin(
         measured(counters(dram=None), (9, 0), utilization=driver),
     ):
         assert saturation.unmeasured["dram"].upper == pytest.approx(cap)
-
-
-def test_an_estimate_takes_the_upper_utilization_as_it_is() -> None:
-    """The reader's margin is in it already: every pipe lies between 0 and U."""
-    saturation = estimated(Utilization(0.4, 0.45, 1.0, memory_upper_ratio=0.1))
-    assert saturation.source == "estimate"
-    assert not saturation.complete
-    assert (saturation.bounds.lower, saturation.bounds.upper) == (0.0, 0.45)
-    assert {name: bounds.upper for name, bounds in saturation.unmeasured.items()} == dict.fromkeys(
-        ("sm", "tensor", "fma", "fp64", "int", "dram"), 0.45
-    )
 
 
 def test_gpus_without_tensor_cores_have_no_tensor_resource() -> None:

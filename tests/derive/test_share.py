@@ -13,7 +13,6 @@ from exporter.derive import Derived, IdleRules, derive_share
 from exporter.derive.stall import Stall
 from exporter.model.reading import (
     Activity,
-    Memory,
     Process,
     ShareReading,
     Utilization,
@@ -81,28 +80,10 @@ def test_an_unmeasured_share_is_bounded() -> None:
     assert derived.held is None
 
 
-def test_an_estimate_without_ceilings_still_bounds_the_saturation() -> None:
-    """Only what needs a peak is left out."""
-    derived = derive_share(H100, BUSY, ShareReading(), None, RULES)
-    assert derived.saturation is not None
-    assert derived.roofline is None
-    assert derived.flops_integral_bounds is None
-
-
 def test_a_share_that_counters_measure_is_never_estimated() -> None:
     """The first tick of a counter source says nothing rather than flip between two methods."""
     derived = derive_share(H100, BUSY, ShareReading(counters="gpm"), H100_CEILINGS, RULES)
     assert derived == Derived(idle=False)
-
-
-def test_incomplete_counters_use_engine_activity_for_the_limiter() -> None:
-    """Without a partition the rule for unmeasured GPUs holds, on the best reading there is."""
-    slow = replace(BUSY, clock_hertz={"sm": 0.6e9, "memory": 2.619e9})
-    for engine, expected in ((0.4, "idle"), (None, "clock")):
-        share = ShareReading(activity=counters(engine=engine, sm=0.9, tensor=None), counters="gpm")
-        derived = derive_share(H100, slow, share, H100_CEILINGS, RULES)
-        assert derived.time_parts is None
-        assert derived.limiter == expected
 
 
 PARTS_OF = {
@@ -190,16 +171,6 @@ def test_a_limiter_may_be_the_largest_part(
             assert own >= sum(of_rest[part].lower for part in parts) - 1e-9, parts
 
 
-def test_a_power_cap_at_the_highest_clock_costs_no_time() -> None:
-    """Of the busy time the clock was sampled, and the memory's is at its reference."""
-    capped = replace(
-        BUSY, clock_hertz={"sm": 1.98e9, "memory": 2.619e9}, busy_sm_clock_hertz=1.98e9
-    )
-    derived = derive_share(H100, capped, ShareReading(), H100_CEILINGS, RULES)
-    assert derived.time_bounds["clock"] == Bounds(0.0, 0.0)
-    assert derived.limiter == "unknown"
-
-
 def test_a_mig_instance_takes_nothing_from_the_board_but_clocks() -> None:
     """The board's utilization, video engines and links are not the instance's."""
     mig = replace(H100, mig=True)
@@ -233,24 +204,6 @@ def test_a_guest_is_not_judged_by_its_neighbours() -> None:
 def test_nothing_read_derives_nothing() -> None:
     """Unknown is absent."""
     assert derive_share(H100, Vitals(), ShareReading(), None, RULES) == Derived()
-
-
-def test_traffic_since_the_last_read_is_not_idle() -> None:
-    """NVLink totals that grew keep the interval from counting as idle."""
-    before = Vitals(nvlink_receive_bytes_total=0.0)
-    now = Vitals(nvlink_receive_bytes_total=2e7)
-    share = ShareReading(activity=counters(), counters="gpm")
-    quiet = derive_share(H100, now, share, H100_CEILINGS, RULES, previous=now, seconds=1.0)
-    moving = derive_share(H100, now, share, H100_CEILINGS, RULES, previous=before, seconds=1.0)
-    assert (quiet.idle, moving.idle) == (True, False)
-
-
-def test_coherent_memory_does_not_hold() -> None:
-    """On Grace the used memory is also the CPU's."""
-    share = ShareReading(memory=Memory(96 << 30, 50 << 30, 46 << 30))
-    assert derive_share(H100, Vitals(), share, None, RULES).held is True
-    coherent = replace(H100, coherent_memory=True)
-    assert derive_share(coherent, Vitals(), share, None, RULES).held is None
 
 
 MAYBE = st.none() | st.floats(0.0, 1.1)

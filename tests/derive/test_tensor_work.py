@@ -110,18 +110,6 @@ def test_a_full_dgemm_is_at_its_own_peak() -> None:
     )
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
-def test_the_bounds_of_a_split_are_narrow(interval: float) -> None:
-    """A DGEMM is exactly FP64; HMMA work is TF32 at least and FP8 at most."""
-    page = worked(interval, {"tensor": 0.9, "dmma": 0.9, "hmma": 0.0})
-    for name in ("gpu_flops_lower_total", "gpu_flops_upper_total"):
-        assert page(name) == pytest.approx(SECONDS * CYCLES * 0.9 * FP64_TENSOR, rel=0.003)
-    page = worked(interval, {"tensor": 0.9, "dmma": 0.0, "hmma": 0.9})
-    work = SECONDS * CYCLES * 0.9
-    assert page("gpu_flops_lower_total") == pytest.approx(work * TF32, rel=0.003)
-    assert page("gpu_flops_upper_total") == pytest.approx(work * FP8, rel=0.003)
-
-
 @pytest.mark.parametrize(
     ("gpu", "op"), [("l40s", "dmma"), ("v100-sxm2-16gb", "imma"), ("v100-sxm2-16gb", "dmma")]
 )
@@ -186,18 +174,3 @@ def test_a_precision_that_the_gpu_lacks_is_unknown(
     page = bench.read(busy(0.5, tensor=0.5), clock_hertz={"sm": SM_CLOCK})
     page = bench.read(busy(0.5, tensor=0.5), clock_hertz={"sm": SM_CLOCK})
     assert page("gpu_flops_per_second") == pytest.approx(CYCLES * 0.5 * BF16, rel=0.003)
-
-
-@pytest.mark.parametrize("gpu", ["h100-sxm5-80gb", "v100-sxm2-16gb"])
-def test_an_unknown_precision_of_no_tensor_work_hides_nothing(gpu: str) -> None:
-    """What the vector pipes do is known, whatever the tensor pipe would have worked in."""
-    page = worked(1.0, {"tensor": 0.0, "fp32": 0.5}, "posit8", gpu)
-    assert (page("gpu_flops_total", precision="fp32") or 0.0) > 0.0
-    assert page("gpu_flops_total", precision="bf16_tensor") is None
-
-
-def test_fp4_is_what_a_blackwell_has() -> None:
-    """The same report on a B200: 32768 FLOP per clock and SM, at the clock of its peaks."""
-    page = worked(1.0, {"tensor": 0.5}, "nvfp4", "b200")
-    work = page("gpu_flops_per_second")
-    assert work == pytest.approx(0.5 * 148 * 32768 * SM_CLOCK, rel=0.015)

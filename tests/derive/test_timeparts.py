@@ -22,7 +22,6 @@ from exporter.derive.timeparts import (
     known_by_counters,
     known_by_utilization,
     observed,
-    time_bounds,
 )
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import TIME_PARTS, Bounds, Saturation
@@ -241,14 +240,6 @@ def test_what_the_utilization_leaves_open_is_bounded(
         never_wrong(name, truth, parts, 1.0 - waited)
 
 
-def test_of_what_is_known_exactly_the_bounds_are_the_parts() -> None:
-    """GR 0.9, SM 0.7, s 0.4 at half the clock, as in the partition."""
-    exact = [Bounds(ratio, ratio) for ratio in (0.9, 0.7, 0.4, 0.5)]
-    found = time_bounds(*exact)
-    for part, ratio in zip(TIME_PARTS, (0.1, 0.2, 0.3, 0.2, 0.2), strict=True):
-        assert (found[part].lower, found[part].upper) == pytest.approx((ratio, ratio))
-
-
 def test_the_idle_part_of_an_estimate_is_as_certain_as_its_utilization() -> None:
     """Nothing else is known of it, and of the other parts only that they are no longer."""
     clock = Clocks(sm=1e9, sm_busy=1e9, memory=2.6e9, memory_reference=2.6e9, vector_reference=2e9)
@@ -261,16 +252,6 @@ def test_the_idle_part_of_an_estimate_is_as_certain_as_its_utilization() -> None
     seen = observed(driver)
     seen_parts = known_by_utilization(seen, estimated(seen), clock).time_parts
     assert (seen_parts["idle"].lower, seen_parts["idle"].upper) == pytest.approx((0.39, 0.41))
-
-
-def test_the_idle_part_is_measured_where_engine_and_memory_are() -> None:
-    """DCGM's stock list: engine, tensor and DRAM. SMs and vector pipes lie below the engine."""
-    activity = Activity("dcgm", 1.0, engine=0.8, tensor=0.3, dram=0.2)
-    known = known_by_counters(activity, measured(activity, (8, 0)), AT_REFERENCE, None, (8, 0))
-    parts = known.time_parts
-    assert (parts["idle"].lower, parts["idle"].upper) == pytest.approx((0.2, 0.2))
-    assert (parts["narrow"].lower, parts["narrow"].upper) == pytest.approx((0.0, 0.5))
-    assert (parts["saturated"].lower, parts["saturated"].upper) == pytest.approx((0.3, 0.8))
 
 
 @pytest.mark.parametrize(

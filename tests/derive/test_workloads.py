@@ -75,13 +75,6 @@ def work(reports: list[WorkloadReport], *shares: OnShare) -> list[ShareWork]:
     return [found[share.key] for share in shares]
 
 
-def test_what_is_not_given_away_is_known_to_be_free() -> None:
-    """The kubelet lists all that it gave."""
-    busy, free = work([kubelet(given_to(TRAIN, uuid="GPU-0"))], on(GPU0), on(GPU1))
-    assert busy == ShareWork((TRAIN,), allocated=True)
-    assert free == ShareWork((), allocated=False)
-
-
 def test_the_only_pod_of_a_gpu_has_its_processes() -> None:
     """Without the pods API nothing else says which pod a UID is. It has the UID only as long as
     the process, so the pod is named without it: no series comes and goes with processes."""

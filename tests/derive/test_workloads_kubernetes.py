@@ -114,18 +114,6 @@ def test_one_instance_of_several_is_given_but_not_which(profile: str, open_ones:
     assert work[ShareKey("GPU-2", 7)] == NO_WORK
 
 
-def test_what_is_given_is_allocated_also_where_not_all_is_known() -> None:
-    """Of the others nothing is said."""
-    report = WorkloadReport((Allocation(DeviceName(index=0), _pod("one")),), allocates=False)
-
-    assert _allocated(report, _shares()) == [True, None, None, None, None, None]
-
-
-def test_without_any_scheduler_nothing_is_allocated_or_free() -> None:
-    for reports in ([], [WorkloadReport()]):
-        assert list(work_of_shares(reports, _shares()).values()) == [NO_WORK] * 6
-
-
 def test_a_process_belongs_to_the_container_that_the_pods_api_knows() -> None:
     """One workload, not a second one beside what is given."""
     full = _pod("one", uid=UID)
@@ -152,26 +140,6 @@ def test_without_the_pods_api_a_pod_is_known_by_its_gpus() -> None:
 
     assert work[KEYS[0]].workloads == (one,)
     assert work[KEYS[1]] == ShareWork((one, two), True, {2: one})
-
-
-def test_each_instance_has_its_own_pod() -> None:
-    report = _given(
-        (DeviceName(mig_uuid="MIG-7"), _pod("one")), (DeviceName(mig_uuid="MIG-9"), _pod("two"))
-    )
-
-    work = work_of_shares(
-        [report], _shares(i7=(_process(1),), i9=(_process(2, OTHER_UID),), i2=(_process(3, "u3"),))
-    )
-
-    assert [work[key].workloads for key in KEYS] == [
-        (),
-        (),
-        (_pod("one"),),
-        (),
-        (_pod("two"),),
-        (Workload("kubernetes", id="u3"),),
-    ]
-    assert [work[key].allocated for key in KEYS[2:]] == [True, False, True, False]
 
 
 def test_two_containers_of_a_pod_are_told_apart_by_the_pods_api() -> None:

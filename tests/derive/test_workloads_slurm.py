@@ -56,13 +56,6 @@ def allocated(found: list[ShareWork]) -> list[bool | None]:
     return [share.allocated for share in found]
 
 
-def test_an_allocation_without_a_process() -> None:
-    """The job has the GPU, before or without opening it; no step is named."""
-    found = work(given((DeviceName(uuid="GPU-1"), "7"), user="alice"))
-    assert found[1] == ShareWork((Workload("slurm", job="7", user="alice"),), True, {})
-    assert allocated(found) == [False, True, False, False]
-
-
 def test_a_process_completes_the_allocation() -> None:
     """One series: that of its step, with the user that the file names before the process' owner."""
     found = work(given((DeviceName(uuid="GPU-1"), "7"), user="bob"), {1: "7"})
@@ -89,17 +82,6 @@ def test_a_sluid_is_the_job_that_the_source_names() -> None:
     assert work(WorkloadReport(), {0: member})[0].workloads == (
         Workload("slurm", user="alice", step="batch", id=sluid),
     )
-
-
-def test_a_number_is_an_index_or_that_of_a_device_file() -> None:
-    """As the source hands it over; processes elsewhere do not change what it names."""
-    by_index = given((DeviceName(index=0), "7"), (DeviceName(index=3), "8"))
-    by_minor = given((DeviceName(minor=0), "7"), (DeviceName(minor=3), "8"))
-    assert jobs(work(by_index)) == [["7"], [], [], ["8"]]
-    assert jobs(work(by_minor)) == [[], ["8"], ["7"], []]
-    found = work(by_index, {1: "7"})
-    assert jobs(found) == [["7"], ["7"], [], ["8"]]
-    assert allocated(found) == [True, False, False, True]
 
 
 def test_a_file_that_is_in_doubt_leaves_only_its_gpu_open() -> None:

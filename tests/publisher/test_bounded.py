@@ -18,7 +18,7 @@ from exporter.model.reading import (
     Utilization,
     Vitals,
 )
-from exporter.model.snapshot import TIME_PARTS, Roofline, Share
+from exporter.model.snapshot import TIME_PARTS, Share
 from tests.clocks import ManualClock
 from tests.derive.driven import SPECS, Driven, device_of
 
@@ -142,28 +142,6 @@ def test_the_truth_lies_between_the_totals_over_any_window(
     )
 
 
-def test_a_gpu_without_counters_has_bounds_of_its_time() -> None:
-    """The last interval with all that is open at its end; totals and means of what was observed."""
-    bench = Bench()
-    for _ in range(12):
-        share = bench.polled(Work(0.6), unknown=0.3)
-    assert share.time_parts is None
-    assert share.time_bounds["idle"].lower == pytest.approx(1 - 0.91)
-    assert share.time_bounds["idle"].upper == pytest.approx(1 - 0.29)
-    recent = share.recent
-    assert recent is not None
-    assert (recent.time_bounds["idle"].lower, recent.time_bounds["idle"].upper) == pytest.approx(
-        (0.39, 0.41)
-    )
-    lower = bench.page.by("gpu_time_lower_seconds_total", "part")
-    upper = bench.page.by("gpu_time_upper_seconds_total", "part")
-    assert lower["idle"] == pytest.approx(12 * 0.39)
-    assert upper["idle"] == pytest.approx(12 * 0.41)
-    assert lower["saturated"] == 0.0
-    assert sum(lower.values()) <= 12 <= sum(upper.values())
-    assert bench.page.by("gpu_time_seconds_total", "part") == {}
-
-
 def test_bounds_stand_still_while_the_parts_are_known() -> None:
     """A source that becomes complete: the counters of either kind never fall, and no second is in
     both."""
@@ -211,21 +189,3 @@ def test_the_stock_list_of_dcgm_gives_a_region_on_the_roofline() -> None:
     assert share.limiter == "unknown"
     assert bench.counted(Work(1.0, 0.9, 0.4, 0.6)).limiter == "memory"
     assert bench.counted(Work(1.0, 0.9, 0.7, 0.6)).limiter == "compute"
-
-
-def test_a_gpu_without_counters_has_bounds_of_its_traffic() -> None:
-    """At most max(U, m + 0.15) of the bandwidth, and at least nothing: no end of the intensity."""
-    bench = Bench()
-    for _ in range(12):
-        share = bench.polled(Work(0.2, dram=0.3), unknown=0.1)
-    roof, recent = share.roofline, share.recent
-    assert isinstance(roof, Roofline)
-    assert recent is not None
-    peak = SPECS.models[GPU].memory_bandwidth_bytes_per_second
-    assert peak is not None
-    for found, most in ((roof, 0.3 + 0.11 + 0.15), (recent, 0.3 + 0.01 + 0.15)):
-        bounds = found.dram_bounds_bytes_per_second
-        assert bounds is not None
-        assert bounds.lower == 0.0
-        assert bounds.upper == pytest.approx(most * peak, rel=0.01)
-        assert found.intensity_bounds_flops_per_byte is None

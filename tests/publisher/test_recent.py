@@ -78,15 +78,6 @@ def test_after_a_gap_it_begins_anew() -> None:
     assert (recent.seconds, recent.idle_ratio, recent.saturation_bounds) == (1.0, 1.0, None)
 
 
-def test_a_longer_interval_is_the_window() -> None:
-    window = RecentWindow()
-    for step in range(4):
-        window.add(30.0 * step, 30.0 * (step > 0), _totals(15.0 * step, 15.0 * step), None)
-    recent = window.recent()
-    assert recent is not None
-    assert recent.seconds == pytest.approx(30)
-
-
 def _limiters(idle: float, work: float, seconds: int, *, first: float = 0.0) -> list[str | None]:
     """The limiter second by second, of a share that idles and computes by turns."""
     window = RecentWindow()
@@ -173,26 +164,6 @@ def test_a_basis_that_became_unknown_is_absent() -> None:
     recent = window.recent()
     assert recent is not None
     assert recent.roof_ratio == pytest.approx({"clock": 0.5})
-
-
-def test_the_busiest_unit_is_the_one_that_gave_the_saturation() -> None:
-    """Even if it is excluded from the totals because of gaps."""
-    window = RecentWindow()
-    for second in range(12):
-        read = second % 3 > 0
-        totals = ShareTotals(
-            observed_seconds={"activity": float(second)},
-            ran_seconds=dict.fromkeys(RAN, float(second)),
-            saturation_seconds=0.6 * (second - second // 3),
-            time_seconds={"idle": 0.4 * (second - second // 3)},
-            pipe_active_seconds={"tensor": 0.5 * second},
-        )
-        ratio, unit = (0.6, "dram") if read else (None, None)
-        saturation = Saturation("dcgm", read, Bounds(0.6, 0.6), ratio=ratio, unit=unit)
-        window.add(float(second), float(second > 0), totals, saturation)
-    recent = window.recent()
-    assert recent is not None
-    assert recent.saturation_unit == "dram"
 
 
 def test_work_that_is_added_up_again_is_not_all_of_the_last_seconds() -> None:

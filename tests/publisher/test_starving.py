@@ -120,17 +120,6 @@ def test_a_rare_long_step_of_a_fast_loop_is_idle() -> None:
         assert node.limited["input"] == pytest.approx(0.0, abs=0.01)
 
 
-def test_a_checkpoint_is_no_wait_for_data() -> None:
-    """It is announced under its own phase."""
-    with Starving() as node:
-        node.train([(0.1, 1.0)] * 2)
-        node.computes(1.5)
-        with phase("checkpoint"):
-            node.computes(30.0, busy=0.0)
-            assert (node.rank.phase, node.rank.waiting_for_data) == ("checkpoint", False)
-        assert node.limited["input"] <= node.stalled
-
-
 # One wait.
 
 
@@ -160,20 +149,6 @@ def test_a_wait_counts_while_it_goes_on_and_ends_with_the_process() -> None:
         assert late - early == pytest.approx(595.0, abs=2)
         assert gone == ()
         assert end == killed <= late + 4.0
-
-
-def test_the_wait_of_the_last_ten_seconds_passes() -> None:
-    """The ratio falls while the job computes without reporting."""
-    with Starving(measured=True) as node:
-        node.train([(15.0, 0.0)])
-        ratios = []
-        with phase("forward"):
-            for _ in range(12):
-                node.computes(1.0)
-                ratios.append(node.rank.data_wait_ratio)
-        assert ratios[0] == pytest.approx(0.9, abs=0.1)
-        assert ratios[4] == pytest.approx(0.5, abs=0.1)
-        assert ratios[-1] == pytest.approx(0.0)
 
 
 # The bounds.

@@ -167,13 +167,6 @@ def test_before_any_reading_there_is_no_gpu_and_a_reason(bench: Bench) -> None:
     assert not bench.seen[-1].sources["nvml"].up
 
 
-def test_the_round_gets_half_an_interval(bench: Bench) -> None:
-    """A slow GPU delays the snapshot by at most half an interval."""
-    bench.publisher.tick()
-
-    assert bench.script.waits == [0.5]
-
-
 def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
     """One reading has no length: nothing is integrated, and no saturation is made up."""
     snapshot = bench.tick(H100, counters="gpm")
@@ -613,36 +606,6 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
     assert now is not None
     assert then + 0.9 * 2 <= now + 1e-9
     assert now <= then + 0.9 * 6 + 1e-9
-
-
-def test_a_gpu_that_cannot_be_taken_in_at_all_is_down(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also from its first reading on."""
-    faulty = Faulty(SPECS.ceilings)
-    faulty.uuid = "GPU-t4"
-    monkeypatch.setattr(type(SPECS), "ceilings", lambda _, *args: faulty(*args))
-    for _ in range(3):
-        snapshot = bench.tick(H100, T4, activity=BUSY)
-
-    assert gpu(snapshot).up
-    assert not gpu(snapshot, "GPU-t4").up
-    assert snapshot.problem is None
-
-
-def test_energy_is_not_added_twice_after_a_fault(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For energy from power x time."""
-    faulty = Faulty(derive_share)
-    monkeypatch.setattr("exporter.publisher.share.derive_share", faulty)
-    for second in range(9):
-        faulty.uuid = "GPU-t4" if 3 <= second < 6 else None
-        snapshot = bench.tick(T4, activity=BUSY, energy_joules=None)
-
-    energy = gpu(snapshot, "GPU-t4").totals.energy_joules
-    assert energy is not None
-    assert 5 * 300.0 <= energy <= 8 * 300.0
 
 
 @settings(max_examples=40)

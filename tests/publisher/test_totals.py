@@ -180,26 +180,6 @@ def test_our_board_totals_are_the_sum_of_rate_times_time(
     assert totals.c2c_receive_bytes == pytest.approx(sum(2 * x for _, x, _ in intervals))
 
 
-def test_what_was_never_measured_is_absent() -> None:
-    """A share without counters has the totals of utilization only."""
-    integral = ShareIntegral(0.0)
-    plain = Derived(idle=True, held=False, limiter="idle", flops_integral_bounds=Bounds(0.0, 1e13))
-    integral.add(Utilization(0.25, 0.3, 2.0), None, plain, 100.0, 2.0)
-
-    totals = integral.totals()
-
-    assert totals.busy_seconds == 0.5
-    assert totals.observed_seconds == {"utilization": 2.0}
-    assert totals.engine_active_seconds is totals.saturation_seconds is totals.dram_bytes is None
-    assert totals.pipe_active_seconds == totals.flops == totals.time_seconds == {}
-    assert totals.flops_upper == 2e13
-    assert totals.idle_seconds == 2.0
-    assert totals.held_idle_seconds == 0.0
-    assert totals.idle_energy_joules == 100.0
-    assert totals.held_idle_energy_joules == 0.0
-    assert totals.last_busy_timestamp_seconds == 0.0
-
-
 def test_what_we_began_to_count_we_count_on() -> None:
     """Totals that the driver reports later do not replace our own sums."""
     board = BoardIntegral()
@@ -332,18 +312,6 @@ def test_traffic_that_is_blank_now_and_then_is_left_out() -> None:
         moved(board, 1)
 
     assert links(board) == {None}
-
-
-def test_energy_and_throttling_that_are_no_longer_read_are_not_0() -> None:
-    """Without the driver's own counters."""
-    board = BoardIntegral()
-    board.add(Vitals(power_watts=100.0, throttle_reasons=frozenset()), None, 1.0)
-    for _ in range(5):
-        board.add(Vitals(), None, 1.0)
-    totals = board.totals()
-
-    assert totals.energy_joules is None
-    assert not totals.throttle_seconds
 
 
 @pytest.mark.parametrize(

@@ -148,17 +148,6 @@ def test_the_reported_precision_is_the_assumed_one() -> None:
     assert snapshot.ranks == ()
 
 
-def test_what_a_job_reports_goes_before_what_it_has_loaded() -> None:
-    """Transformer Engine computes in BF16 as well."""
-    for report, assumed in ((None, "fp8_tensor"), ("bf16", "bf16_tensor")):
-        bench = Bench(precision=report)
-        bench.listed = (Process(4242, "compute", transformer_engine=True),)
-        bench.tick(activity=BUSY)
-        share = gpu(bench.tick(activity=BUSY)).shares[0]
-        assert share.ceilings is not None
-        assert share.ceilings.assumed_precision == assumed
-
-
 def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()
@@ -253,17 +242,3 @@ def test_owners_are_shown_only_where_that_is_wanted() -> None:
         ranks = bench.publisher.tick().ranks
         assert [rank.owner for rank in ranks] == [owner, owner]
         assert [rank.job for rank in ranks] == names
-
-
-def test_an_invented_stall_is_cut_to_the_idle_time_of_the_gpu() -> None:
-    """A busy GPU is not starved; the cut is counted."""
-    bench = Bench()
-    for _ in range(130):
-        snapshot = bench.tick(wait=0.9, stall=0.9, activity=BUSY)
-    (rank,) = snapshot.ranks
-    before_it_was_found, idle, tolerated = 2 * 0.9, 0.1 * 128, 3 * 1.2
-    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(
-        before_it_was_found + idle + tolerated
-    )
-    assert snapshot.training is not None
-    assert snapshot.training.rejected_total["stall_exceeds_idle"] == 2

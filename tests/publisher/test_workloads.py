@@ -22,7 +22,7 @@ from exporter.model.workload import (
 from exporter.publisher import Publisher, Rules
 from exporter.publisher.workloads import NodeWork
 from tests.clocks import ManualClock
-from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, T4, Script
+from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script
 
 POD = Workload("kubernetes", "team-a", "train-0", "main")
 JOB = Process(7, "compute", 2**30, "python3", "ada", membership=Membership(slurm_job="12"))
@@ -74,14 +74,6 @@ def share(snapshot: Snapshot) -> Share:
     return snapshot.gpus[0].shares[0]
 
 
-def test_nothing_is_said_without_a_scheduler(bench: Bench) -> None:
-    """A box without one has none of these series."""
-    bench.tick()
-    shown = share(bench.tick(Process(7, "compute", 2**30)))
-    assert shown.work.allocated is None
-    assert shown.totals.allocated_unopened_seconds is None
-
-
 def test_a_gpu_that_was_given_away_and_not_opened_adds_up(bench: Bench) -> None:
     """Until a process holds it, and again after that process has ended."""
     bench.kubelet.give("GPU-h100")
@@ -111,16 +103,6 @@ def test_no_time_is_added_over_a_gap(bench: Bench) -> None:
     assert shown.totals.allocated_unopened_seconds == pytest.approx(1.0)
 
 
-def test_a_share_without_counters_counts_too(bench: Bench) -> None:
-    """Whether it is open needs no utilization: an A100's MIG instance has none."""
-    bench.kubelet.give("GPU-t4")
-    for _ in range(3):
-        bench.clock.advance(1.0)
-        bench.script.read(T4, utilization=None)
-        snapshot = bench.publisher.tick()
-    assert share(snapshot).totals.allocated_unopened_seconds == pytest.approx(2.0)
-
-
 def test_the_last_word_stays_and_its_age_is_shown(bench: Bench) -> None:
     """While the source fails, its last report and its own state are published."""
     bench.kubelet.give("GPU-h100")
@@ -129,11 +111,6 @@ def test_the_last_word_stays_and_its_age_is_shown(bench: Bench) -> None:
     snapshot = bench.tick()
     assert snapshot.sources["kubernetes"] == bench.kubelet.state
     assert share(snapshot).work.workloads == (POD,)
-
-
-def test_a_source_that_is_not_in_use_is_not_listed(bench: Bench) -> None:
-    """No kubelet, no state."""
-    assert "kubernetes" not in bench.tick().sources
 
 
 @pytest.mark.parametrize("owners", [True, False])

@@ -10,16 +10,14 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from exporter.model.reading import ShareReading, SlotReport
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import (
     Allocation,
     DeviceName,
-    Membership,
     Workload,
     WorkloadReport,
 )
-from tests.divided import COMPUTE_INSTANCES, HEALTHY, MIXED, SEVEN, DividedNode, instance
+from tests.divided import HEALTHY, MIXED, DividedNode, instance
 from tests.publisher.test_workloads import Says
 
 PARENT = "GPU-1a2b3c00-5f3c-4b1e-9d2a-000000000001"
@@ -27,8 +25,6 @@ PARENT = "GPU-1a2b3c00-5f3c-4b1e-9d2a-000000000001"
 POD = Workload("kubernetes", namespace="team-a", pod="train-0", container="main")
 OTHER = Workload("kubernetes", namespace="team-b", pod="notebook-7", container="jupyter")
 JOB = Workload("slurm", job="4711", user="ada")
-UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"
-CONTAINER = "0f" * 32
 
 
 class Scheduler(Says):
@@ -44,32 +40,7 @@ class Scheduler(Says):
 
 
 class WorkingNode(DividedNode):
-    """A divided GPU with processes that have control groups."""
-
-    groups: dict[int, Membership]
-    """By pid."""
-
-    def reports(self) -> list[SlotReport]:
-        return [
-            report
-            if report.reading is None
-            else replace(
-                report,
-                reading=replace(
-                    report.reading, shares=tuple(map(self._grouped, report.reading.shares))
-                ),
-            )
-            for report in super().reports()
-        ]
-
-    def _grouped(self, share: ShareReading) -> ShareReading:
-        processes = share.processes
-        if processes is None:
-            return share
-        found = tuple(
-            replace(process, membership=self.groups.get(process.pid)) for process in processes
-        )
-        return replace(share, processes=found)
+    """A divided GPU that workloads have."""
 
     def work(self) -> dict[str | None, set[str]]:
         """By GPU instance: the names of the pods, or the numbers of the jobs, in the info."""
@@ -86,7 +57,7 @@ def _scheduler() -> Scheduler:
     return Scheduler()
 
 
-Divided = Callable[..., WorkingNode]
+Divided = Callable[[list[dict[str, object]]], WorkingNode]
 
 
 @pytest.fixture(name="node_of")
@@ -95,14 +66,9 @@ def _node_of(
 ) -> Iterator[Divided]:
     nodes: list[WorkingNode] = []
 
-    def make(
-        instances: list[dict[str, object]],
-        processes: tuple[dict[str, int], ...] = (),
-        groups: dict[int, Membership] | None = None,
-    ) -> WorkingNode:
-        device = {**HEALTHY, "mig": {"instances": instances}, "processes": list(processes)}
+    def make(instances: list[dict[str, object]]) -> WorkingNode:
+        device = {**HEALTHY, "mig": {"instances": instances}}
         node = WorkingNode(tmp_path, monkeypatch, device, workloads=[scheduler])
-        node.groups = groups or {}
         nodes.append(node)
         return node
 
@@ -110,78 +76,6 @@ def _node_of(
     yield make
     for node in nodes:
         node.close()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        DeviceName(mig_uuid="MIG-2g.20gb-5-0"),
-        DeviceName(uuid=PARENT, gpu_instance=5),
-        DeviceName(index=0, gpu_instance=5),
-        DeviceName(minor=0, gpu_instance=5),
-    ],
-    ids=["MIG-uuid", "MIG-GPU-uuid/gi/ci", "index", "minor"],
-)
-def test_an_instance_by_any_of_its_names(
-    node_of: Divided, scheduler: Scheduler, name: DeviceName
-) -> None:
-    """The workload is on this instance, the others are free."""
-    node = node_of(MIXED)
-    scheduler.gives((name, POD))
-    node.tick(2)
-
-    assert node.work() == {"5": {"train-0"}}
-    assert node.instances_of("gpu_allocated") == {"1": 0, "5": 1, "13": 0}
-
-
-@pytest.mark.parametrize("name", [DeviceName(uuid=PARENT), DeviceName(index=0)])
-def test_a_whole_gpu_that_is_divided_is_all_its_instances(
-    node_of: Divided, scheduler: Scheduler, name: DeviceName
-) -> None:
-    """For a job that divides its GPUs by itself."""
-    node = node_of(MIXED)
-    scheduler.gives((name, JOB))
-    node.tick(2)
-
-    assert node.work() == {"1": {"4711"}, "5": {"4711"}, "13": {"4711"}}
-    assert set(node.instances_of("gpu_allocated").values()) == {1}
-
-
-def test_compute_instances_share_their_gpu_instance(node_of: Divided, scheduler: Scheduler) -> None:
-    """The workloads of both compute instances are on it."""
-    node = node_of(COMPUTE_INSTANCES)
-    first, second, _ = (str(each["uuid"]) for each in COMPUTE_INSTANCES)
-    scheduler.gives((DeviceName(mig_uuid=first), POD), (DeviceName(mig_uuid=second), OTHER))
-    node.tick(2)
-
-    assert node.work() == {"1": {"train-0", "notebook-7"}}
-
-
-def test_a_process_is_of_its_control_group_on_its_own_instance(
-    node_of: Divided, scheduler: Scheduler
-) -> None:
-    """The scheduler adds the names."""
-    processes = (
-        {"pid": 11, "bytes": 2**30, "gi": 7, "ci": 0},
-        {"pid": 12, "bytes": 2**30, "gi": 9, "ci": 0},
-        {"pid": 13, "bytes": 2**30, "gi": 9, "ci": 0},
-    )
-    groups = {
-        11: Membership(pod_uid=UID, container_id=CONTAINER),
-        12: Membership(slurm_job="4711", slurm_step="0"),
-        13: Membership(container_id=CONTAINER, runtime="docker"),
-    }
-    node = node_of(SEVEN, processes, groups)
-    scheduler.gives((DeviceName(mig_uuid=str(SEVEN[0]["uuid"])), POD), named={UID: POD})
-    node.tick(2)
-    of_process = {
-        share.gpu_instance: {pid: work.scheduler for pid, work in share.work.of_process.items()}
-        for share in node.gpu().shares
-        if share.work.of_process
-    }
-
-    assert node.work() == {"7": {"train-0"}, "9": {"4711", CONTAINER}}
-    assert of_process == {7: {11: "kubernetes"}, 9: {12: "slurm", 13: "container"}}
 
 
 def test_a_workload_follows_its_instance(node_of: Divided, scheduler: Scheduler) -> None:

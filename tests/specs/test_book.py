@@ -144,13 +144,6 @@ def test_modules_of_one_name_are_told_by_their_cores(
         assert BOOK.ceilings(device) is None
 
 
-def test_shared_pci_id_needs_the_name() -> None:
-    """A2 and A16 have one PCI id: the name decides, and an unknown name is neither."""
-    assert _key("NVIDIA A2", pci_device_id=0x25B6) == "a2"
-    assert _key("A16", pci_device_id=0x25B6) == "a16"
-    assert _key("NVIDIA A16-4Q", pci_device_id=0x25B6) is None
-
-
 # PCI id, cores, bus width in bits, memory clock in MHz by NVML, the row that is meant, name.
 # A new PCI id of a name that desktop and laptop GPUs have may be either.
 _BOARDS_OF_ONE_NAME = """
@@ -179,6 +172,9 @@ FFFF   -     -     -     -                          NVIDIA GeForce RTX 2080
 FFFF   -     -     -     -                          Quadro RTX 6000
 -      -     -     -     quadro-rtx-6000            Quadro RTX 6000
 1E78   -     -     -     -                          Quadro RTX 9000
+25B6   -     -     -     a2                         NVIDIA A2
+25B6   -     -     -     a16                        A16
+FFFF   -     -     -     l4                         NVIDIA L4
 """
 
 
@@ -197,11 +193,6 @@ def test_other_hardware_of_one_name_has_a_row(line: str) -> None:
     if memory_mhz != "-":
         fields["clock_max_hertz"] = {"memory": float(memory_mhz) * 1e6}
     assert _key(name, **fields) == (None if key == "-" else key)
-
-
-def test_unlisted_pci_id_falls_back_on_the_name() -> None:
-    """A board revision with a new PCI id is found by its name."""
-    assert _key("NVIDIA L4", pci_device_id=0xFFFF) == "l4"
 
 
 @pytest.mark.parametrize(

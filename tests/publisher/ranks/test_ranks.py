@@ -17,7 +17,6 @@ from exporter.model.snapshot import Rank
 from exporter.model.training import NO_DEVICE, TrainingReport, TrainingTotals
 from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
 from exporter.publisher.ranks.places import NOWHERE, locate
-from exporter.publisher.ranks.windows import BOUNDS_SECONDS, REPORT_DELAY_SECONDS
 
 DIGITS = "01234567-89ab-cdef-0123-456789abcdef"
 GPU = Device(index=0, uuid=f"GPU-{DIGITS}", name="NVIDIA H100 80GB HBM3")
@@ -31,12 +30,15 @@ SPLIT = replace(
     ),
 )
 HERE = Place(GPU.uuid, None)
-WINDOW_ERROR = 1.01 * REPORT_DELAY_SECONDS / BOUNDS_SECONDS
-"""How far the bounds of a window of ten seconds are wider than those of exact clocks."""
 KNOWN: list[GpuShares] = [
     (GPU, (ShareReading(processes=(Process(4242, "compute"),)),)),
     (OTHER, (ShareReading(),)),
 ]
+INSTANCE = Place(OTHER.uuid, 2)
+SHARES = (
+    ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
+    ShareReading(gpu_instance=2, processes=(Process(4242, "compute"),)),
+)
 UNREADABLE: list[GpuShares] = [(GPU, (ShareReading(processes=None),))]
 
 
@@ -92,49 +94,31 @@ def after(ranks: Ranks, reports: Iterable[TrainingReport], clock: GapClock | Non
 # Where.
 
 
-@pytest.mark.parametrize("device", [GPU.uuid, GPU.uuid.upper(), DIGITS])
-def test_a_uuid_names_its_gpu_by_its_digits(device: str) -> None:
-    """Prefix and case are ignored."""
-    assert locate(report(device=device), KNOWN) == Place(GPU.uuid, None)
-
-
 @pytest.mark.parametrize(
-    ("device", "instance"),
+    ("device", "gpus", "place"),
     [
-        ("MIG-22222222-89ab-cdef-0123-456789abcdef", 2),
-        ("GPU-22222222-89ab-cdef-0123-456789abcdef", 2),
-        (f"MIG-{OTHER.uuid}/1/0", 1),
+        (GPU.uuid, KNOWN, HERE),
+        (GPU.uuid.upper(), KNOWN, HERE),
+        (DIGITS, KNOWN, HERE),
+        ("GPU-" + DIGITS.replace("0", "9"), KNOWN, None),
+        (NO_DEVICE, KNOWN, NOWHERE),
+        (None, KNOWN, HERE),
+        (None, UNREADABLE, None),
+        ("MIG-22222222-89ab-cdef-0123-456789abcdef", [(SPLIT, ())], INSTANCE),
+        ("GPU-22222222-89ab-cdef-0123-456789abcdef", [(SPLIT, ())], INSTANCE),
+        (f"MIG-{OTHER.uuid}/2/0", [(SPLIT, ())], INSTANCE),
+        (OTHER.uuid, [(SPLIT, ())], None),
+        (OTHER.uuid, [(SPLIT, SHARES)], INSTANCE),
+        (OTHER.uuid, [(replace(SPLIT, instances=SPLIT.instances[1:]), ())], INSTANCE),
     ],
 )
-def test_a_mig_device_names_gpu_and_instance(device: str, instance: int) -> None:
-    """By its own UUID, or by the older form with the parent's."""
-    assert locate(report(device=device), [(SPLIT, ())]) == Place(OTHER.uuid, instance)
-
-
-def test_under_mig_the_process_shows_which_instance_the_parents_uuid_means() -> None:
-    """The driver lists the process on one instance; else the place is not known."""
-    shares = (
-        ShareReading(gpu_instance=1, processes=(Process(1, "compute"),)),
-        ShareReading(gpu_instance=2, processes=(Process(4242, "compute"),)),
-    )
-    said = report(device=OTHER.uuid)
-    assert locate(said, [(SPLIT, shares)]) == Place(OTHER.uuid, 2)
-    assert locate(replace(said, host_pids=()), [(SPLIT, shares)]) is None
-    only = replace(SPLIT, instances=SPLIT.instances[:1])
-    assert locate(replace(said, host_pids=()), [(only, shares[:1])]) == Place(OTHER.uuid, 1)
-
-
-def test_without_a_uuid_the_process_list_decides() -> None:
-    """JAX and TensorFlow do not name their GPU; the driver lists who is on it."""
-    assert locate(report(device=None), KNOWN) == Place(GPU.uuid, None)
-    assert locate(report(device=None), UNREADABLE) is None
-    assert locate(report(device=None, host_pids=()), KNOWN) is None
-
-
-def test_no_device_and_a_foreign_device() -> None:
-    """A job on the CPU is shown without a GPU, one on a foreign GPU is not shown."""
-    assert locate(report(device=NO_DEVICE), KNOWN) == NOWHERE
-    assert locate(report(device="GPU-" + DIGITS.replace("0", "9")), KNOWN) is None
+def test_a_process_is_where_its_device_or_the_driver_says(
+    device: str | None, gpus: list[GpuShares], place: Place | None
+) -> None:
+    """By the digits of the UUID of a GPU or MIG device, else by the process list."""
+    assert locate(report(device=device), gpus) == place
+    if device is None:
+        assert locate(report(device=None, host_pids=()), gpus) is None
 
 
 def test_a_rank_is_shown_once_its_gpu_is_known_and_keeps_it() -> None:
@@ -339,16 +323,6 @@ def test_a_report_is_judged_once_its_gpu_was_observed(late: float, ticks: int) -
     assert judged == [number >= ticks for number in (1, 2, 3)]
 
 
-def test_a_stall_that_did_not_fit_once_is_counted_once() -> None:
-    """The minutes after it are plausible."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 242):
-        clock.advance(100.0 + second, 1.0, 0.1)
-        stall = 0.1 * second + min(second, 60) * 0.3
-        after(ranks, [report(100.0 + second, totals=totals(float(second), stall))], clock)
-    assert ranks.disbelieved["stall_exceeds_idle"] == 1
-
-
 def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
     """A wait of 90 s is reported after it: the idle time of all of it counts."""
     ranks, clock = Ranks(), gaps()
@@ -546,15 +520,6 @@ def test_any_instance_of_the_gpu_will_do() -> None:
     ranks.take([report(device=SPLIT.instances[1].mig_uuid)], [(SPLIT, shares)], 100.0)
     (rank,) = ranks.pictures(100.0)
     assert (rank.gpu_instance, rank.verified) == (2, True)
-
-
-def test_an_ended_rank_stays_what_it_was() -> None:
-    """The driver no longer lists it then."""
-    ranks = Ranks()
-    ranks.take([report()], listed(4242), 100.0)
-    ranks.take([report(alive=False)], listed(), 101.0)
-    (rank,) = ranks.pictures(101.0)
-    assert rank.verified is True
 
 
 # What it does not measure.

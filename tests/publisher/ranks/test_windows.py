@@ -19,11 +19,6 @@ from exporter.publisher.ranks.windows import (
     was_observed,
 )
 
-# The idle time of a GPU.
-
-
-# Ranks that share it.
-
 SECONDS = 40
 INSTANTS = st.lists(st.booleans(), min_size=SECONDS, max_size=SECONDS)
 

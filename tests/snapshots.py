@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from exporter.exposition.exporter_metrics import REJECTION, SENDER
 from exporter.model.daemon import Daemon
@@ -53,6 +54,7 @@ TRAIN_POD = Workload(
 )
 SIDE_POD = Workload("kubernetes", namespace="team-a", pod="notebook-7", container="jupyter")
 BATCH_JOB = Workload("slurm", job="4711", user="ada")
+TRAINER = Process(4101, "compute", 61_000_000_000, "python3", "ada", "training")
 
 H100_CEILINGS = Ceilings(
     spec="h100-sxm5-80gb",
@@ -213,13 +215,7 @@ TRAINING_TOTALS = ShareTotals(
     engine_active_seconds=3540.1,
     sm_active_seconds=3380.2,
     dram_active_seconds=1360.3,
-    pipe_active_seconds={
-        "tensor": 2011.4,
-        "fp64": 0.0,
-        "fp32": 402.5,
-        "fp16": 77.6,
-        "int": 731.7,
-    },
+    pipe_active_seconds={"tensor": 2011.4, "fp64": 0.0, "fp32": 402.5, "fp16": 77.6, "int": 731.7},
     tensor_op_active_seconds={"hmma": 2011.4, "imma": 0.0, "dmma": 0.0, "dfma": 0.0},
     saturation_seconds=2040.8,
     time_seconds=dict(zip(TIME_PARTS, (59.65, 160.1, 1339.2, 120.3, 1920.5), strict=True)),
@@ -228,15 +224,9 @@ TRAINING_TOTALS = ShareTotals(
     flops_upper=4.0e18,
     dram_bytes=4.55e15,
     roof_seconds={"spec": 1960.2, "clock": 2040.8, "achievable": 2448.5},
-    limited_seconds={
-        **dict.fromkeys(LIMITERS, 0.0),
-        "idle": 55.0,
-        "communication": 81.5,
-        "latency": 420.25,
-        "memory": 100.0,
-        "compute": 2800.0,
-        "clock": 143.0,
-    },
+    limited_seconds=dict(
+        zip(LIMITERS, (55.0, 0.0, 81.5, 420.25, 100.0, 2800.0, 143.0, 0.0), strict=True)
+    ),
     idle_seconds=52.5,
     held_idle_seconds=49.5,
     idle_energy_joules=5250.75,
@@ -281,6 +271,13 @@ def h100_training(index: int = 0) -> Gpu:
         uuid=f"GPU-11111111-2222-3333-4444-{index:012d}",
         minor_number=index,
     )
+    work: dict[str, Any] = {
+        "flops_per_second": {"bf16_tensor": 532e12, "fp64": 0.0, "fp32": 6.7e12, "fp16": 2.5e12},
+        "flops_bounds_per_second": Bounds(266e12, 1073e12),
+        "dram_bytes_per_second": 1.27e12,
+        "intensity_flops_per_byte": 426.14,
+        "roof_ratio": {"spec": 0.538, "clock": 0.561, "achievable": 0.672},
+    }
     share = Share(
         gpu_instance=None,
         ceilings=H100_CEILINGS,
@@ -288,15 +285,7 @@ def h100_training(index: int = 0) -> Gpu:
         utilization=H100_VITALS.utilization,
         memory=H100_MEMORY,
         processes=(
-            Process(
-                4101,
-                "compute",
-                61_000_000_000,
-                "python3",
-                "ada",
-                "training",
-                sm_utilization_ratio=0.97,
-            ),
+            replace(TRAINER, sm_utilization_ratio=0.97),
             Process(999, "graphics", 20_000_000, "Xorg", "root", "display"),
         ),
         held=True,
@@ -304,19 +293,7 @@ def h100_training(index: int = 0) -> Gpu:
         activity=TRAINING_ACTIVITY,
         saturation=Saturation("gpm", True, Bounds(0.561, 0.561), 0.561, "tensor"),
         time_parts=TimeParts(0.009, 0.049, 0.381, 0.0272, 0.5338),
-        roofline=Roofline(
-            flops_per_second={
-                "bf16_tensor": 532e12,
-                "fp64": 0.0,
-                "fp32": 6.7e12,
-                "fp16": 2.5e12,
-            },
-            flops_bounds_per_second=Bounds(266e12, 1073e12),
-            dram_bytes_per_second=1.27e12,
-            intensity_flops_per_byte=426.14,
-            roof_ratio={"spec": 0.538, "clock": 0.561, "achievable": 0.672},
-            tensor_flops_utilization_ratio=0.538,
-        ),
+        roofline=Roofline(**work, tensor_flops_utilization_ratio=0.538),
         limiter="compute",
         recent=Recent(
             seconds=10.0,
@@ -329,11 +306,7 @@ def h100_training(index: int = 0) -> Gpu:
             time_parts=dict(zip(TIME_PARTS, (0.015, 0.045, 0.379, 0.023, 0.538), strict=True)),
             limited_ratio={**dict.fromkeys(LIMITERS, 0.0), "compute": 0.9, "latency": 0.1},
             limiter="compute",
-            roof_ratio={"spec": 0.538, "clock": 0.561, "achievable": 0.672},
-            flops_per_second={"bf16_tensor": 532e12, "fp64": 0.0, "fp32": 6.7e12, "fp16": 2.5e12},
-            flops_bounds_per_second=Bounds(266e12, 1073e12),
-            dram_bytes_per_second=1.27e12,
-            intensity_flops_per_byte=426.14,
+            **work,
             idle_ratio=0.0,
             held_idle_ratio=0.0,
         ),
@@ -365,23 +338,16 @@ def h100_starved(index: int = 0) -> Gpu:
 def h100_idle(index: int = 0) -> Gpu:
     """An H100 that does nothing and that nobody holds."""
     gpu = h100_training(index)
+    pipes = ("tensor", "fp64", "fp32", "fp16", "integer", "hmma", "imma", "dmma", "dfma")
     activity = Activity(
-        source="gpm",
-        seconds=1.0,
-        engine=0.0,
-        sm=0.0,
-        occupancy=0.0,
-        dram=0.0,
-        tensor=0.0,
-        fp64=0.0,
-        fp32=0.0,
-        fp16=0.0,
-        integer=0.0,
-        hmma=0.0,
-        imma=0.0,
-        dmma=0.0,
-        dfma=0.0,
+        "gpm", 1.0, **dict.fromkeys(("engine", "sm", "occupancy", "dram", *pipes), 0.0)
     )
+    work: dict[str, Any] = {
+        "flops_per_second": {"bf16_tensor": 0.0, "fp64": 0.0, "fp32": 0.0, "fp16": 0.0},
+        "flops_bounds_per_second": Bounds(0.0, 0.0),
+        "dram_bytes_per_second": 0.0,
+        "roof_ratio": {"spec": 0.0, "clock": 0.0, "achievable": 0.0},
+    }
     share = replace(
         gpu.shares[0],
         utilization=Utilization(0.0, 0.01, 1.0, 0.0, 0.15),
@@ -394,13 +360,7 @@ def h100_idle(index: int = 0) -> Gpu:
         activity=activity,
         saturation=Saturation("gpm", True, Bounds(0.0, 0.0), 0.0, "tensor"),
         time_parts=TimeParts(1.0, 0.0, 0.0, 0.0, 0.0),
-        roofline=Roofline(
-            flops_per_second={"bf16_tensor": 0.0, "fp64": 0.0, "fp32": 0.0, "fp16": 0.0},
-            flops_bounds_per_second=Bounds(0.0, 0.0),
-            dram_bytes_per_second=0.0,
-            roof_ratio={"spec": 0.0, "clock": 0.0, "achievable": 0.0},
-            tensor_flops_utilization_ratio=0.0,
-        ),
+        roofline=Roofline(**work, tensor_flops_utilization_ratio=0.0),
         limiter="idle",
         recent=Recent(
             seconds=10.0,
@@ -412,10 +372,7 @@ def h100_idle(index: int = 0) -> Gpu:
             time_parts=dict.fromkeys(TIME_PARTS, 0.0) | {"idle": 1.0},
             limited_ratio=dict.fromkeys(LIMITERS, 0.0) | {"idle": 1.0},
             limiter="idle",
-            roof_ratio={"spec": 0.0, "clock": 0.0, "achievable": 0.0},
-            flops_per_second={"bf16_tensor": 0.0, "fp64": 0.0, "fp32": 0.0, "fp16": 0.0},
-            flops_bounds_per_second=Bounds(0.0, 0.0),
-            dram_bytes_per_second=0.0,
+            **work,
             idle_ratio=1.0,
             held_idle_ratio=0.0,
         ),
@@ -442,14 +399,7 @@ def t4_estimate(index: int = 0) -> Gpu:
         architecture="Turing",
         assumed_precision="fp16_tensor",
     )
-    bounds = {
-        "sm": Bounds(0.0, 0.43),
-        "tensor": Bounds(0.0, 0.43),
-        "fma": Bounds(0.0, 0.43),
-        "fp64": Bounds(0.0, 0.43),
-        "int": Bounds(0.0, 0.43),
-        "dram": Bounds(0.0, 0.43),
-    }
+    bounds = dict.fromkeys(("sm", "tensor", "fma", "fp64", "int", "dram"), Bounds(0.0, 0.43))
     share = Share(
         gpu_instance=None,
         ceilings=ceilings,
@@ -472,13 +422,8 @@ def t4_estimate(index: int = 0) -> Gpu:
         held=True,
         holder=Holder("bob", "python", "other"),
         saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
-        time_bounds={
-            "idle": Bounds(0.57, 0.59),
-            "narrow": Bounds(0.0, 0.43),
-            "unsaturated": Bounds(0.0, 0.43),
-            "clock": Bounds(0.0, 0.036),
-            "saturated": Bounds(0.0, 0.43),
-        },
+        time_bounds=dict.fromkeys(TIME_PARTS, Bounds(0.0, 0.43))
+        | {"idle": Bounds(0.57, 0.59), "clock": Bounds(0.0, 0.036)},
         roofline=Roofline(
             flops_bounds_per_second=Bounds(0.0, 28e12),
             dram_bounds_bytes_per_second=Bounds(0.0, 137.6e9),
@@ -558,14 +503,10 @@ def h100_mig(index: int = 0) -> Gpu:
         recent=Recent(seconds=0.0),
         work=ShareWork((BATCH_JOB,), allocated=True),
     )
-    vitals = replace(
-        H100_VITALS,
-        utilization=None,
-        encoder_ratio=None,
-        decoder_ratio=None,
-        jpeg_ratio=None,
-        ofa_ratio=None,
+    unread: dict[str, Any] = dict.fromkeys(
+        ("utilization", "encoder_ratio", "decoder_ratio", "jpeg_ratio", "ofa_ratio")
     )
+    vitals = replace(H100_VITALS, **unread)
     device = replace(
         whole.device,
         mig=True,
@@ -646,18 +587,8 @@ def rank_on_gpu(index: int = 0) -> Rank:
         framework="torch 2.13.0",
         precision="bf16",
         instrumentation="client",
-        loader=Loader(
-            workers=4,
-            prefetch_factor=2,
-            pin_memory=True,
-            persistent_workers=False,
-            ready_batches=3,
-        ),
-        memory_bytes={
-            "allocated": 41_000_000_000,
-            "reserved": 52_000_000_000,
-            "peak": 49_500_000_000,
-        },
+        loader=Loader(4, 2, pin_memory=True, persistent_workers=False, ready_batches=3),
+        memory_bytes={"allocated": 41 * 10**9, "reserved": 52 * 10**9, "peak": 49_500_000_000},
         data_wait_ratio=0.31,
         data_stall_ratio=0.24,
         owner="ada",

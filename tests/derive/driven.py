@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.clock import Clock
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
-from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     Activity,
     Board,
@@ -21,7 +20,6 @@ from exporter.model.reading import (
     ShareReading,
     SlotReport,
     Vitals,
-    XidRecord,
 )
 from exporter.model.snapshot import Share, Snapshot
 from exporter.model.training import TrainingReport, TrainingTotals
@@ -29,9 +27,9 @@ from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.session import Session
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
+from tests.publisher.test_tick import Script
 
 SPECS = load_specs()
-MEGA = 1e6
 
 
 class Page:
@@ -62,33 +60,6 @@ class Page:
     def by(self, name: str, label: str) -> dict[str, float]:
         """Return the samples of a family by one of their labels."""
         return {own[label]: value for own, value in self._samples.get(name, [])}
-
-
-class _Readers:
-    """Readers that hand over one GPU's reading."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
-    counter_states = NO_COUNTER_STATES
-
-    def __init__(self) -> None:
-        self.report: SlotReport | None = None
-
-    def round(self, wait_seconds: float) -> None:
-        """Do nothing: the test reads."""
-
-    def reports(self) -> Sequence[SlotReport]:
-        return [] if self.report is None else [self.report]
-
-    def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> Mapping[str, int]:
-        return {}
-
-    def take(self, reading: Reading) -> None:
-        self.report = SlotReport(reading.device.index, reading.device, reading, None, {})
 
 
 class _Jobs:
@@ -128,7 +99,7 @@ class Driven:
     def __init__(self, clock: Clock, interval: float, uuid: str = "", **rules: Any) -> None:
         self.interval = interval
         self.job = _Jobs(clock, uuid)
-        self._readers = _Readers()
+        self._readers = Script(clock)
         self._publisher = Publisher(
             self._readers,
             SPECS,
@@ -139,7 +110,8 @@ class Driven:
         self.snapshot = Snapshot(0.0)
 
     def publish(self, reading: Reading) -> Snapshot:
-        self._readers.take(reading)
+        device = reading.device
+        self._readers.slots[device.index] = SlotReport(device.index, device, reading, None, {})
         self.snapshot = self._publisher.tick()
         return self.snapshot
 

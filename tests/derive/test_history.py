@@ -48,15 +48,6 @@ def test_without_samples_the_polled_clock_stands() -> None:
     assert silent.silent_seconds == 1.0
 
 
-def test_samples_of_the_interval_give_its_mean() -> None:
-    """Their engine activity is that of the interval: nothing is carried over."""
-    history = NO_HISTORY.heard(of_mix(0.4, 1.0, one=False), 1.0).measured(0.4, 1.0)
-    assert history.mean_clock(0.4, NOW) == pytest.approx(0.4 * BUSY + 0.6 * IDLE)
-    assert history.busy_clock == pytest.approx(BUSY)
-    assert history.newest_clocks == pytest.approx((0.4 * BUSY + 0.6 * IDLE, BUSY))
-    assert history.mean_clock(None, NOW) == pytest.approx(0.4 * BUSY + 0.6 * IDLE)
-
-
 @pytest.mark.parametrize("engine", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("last", [0.0, 0.3, 1.0])
 def test_the_line_carries_samples_over_to_the_interval(engine: float, last: float) -> None:
@@ -142,20 +133,6 @@ def test_samples_are_forgotten_when_they_stop() -> None:
     again = stale.heard(of_mix(1.0), SAMPLE)
     assert again.busy_clock == pytest.approx(BUSY)
     assert again.silent_seconds == 0.0
-
-
-def test_the_first_reading_has_no_utilization_of_its_samples() -> None:
-    """They are held to be of the engine activity, and say nothing of the line."""
-    first = replace(of_mix(0.5, 1.0, one=False), utilization=Utilization(0.0, 1.0, 0.0))
-    history = NO_HISTORY.heard(first, 2.0, 0.5)
-    assert (history.newest.seconds, history.newest.utilization) == (2.0, 0.5)
-    assert history.past.seconds == 0.0
-    without = NO_HISTORY.heard(replace(first, utilization=None), None, None)
-    assert (without.newest.seconds, without.newest.utilization) == (1.0, 0.0)
-    single = NO_HISTORY.heard(
-        replace(of_mix(1.0), utilization=Utilization(1.0, 1.0, 0.0)), 2.0, 0.5
-    )
-    assert (single.past.seconds, single.past.utilization) == (2.0, 1.0)
 
 
 def test_old_samples_weigh_less() -> None:

@@ -176,22 +176,6 @@ def test_the_bounds_know_what_the_source_splits(
     assert bounds.upper == pytest.approx(upper * 1e12)
 
 
-def test_integers_bound_a_pipe_that_is_not_read() -> None:
-    """Where only IMMA is read, the pipe may have done nothing but INT4."""
-    for imma, upper in ((None, 312e12), (0.2, 1248e12)):
-        activity = counters(engine=0.5, sm=0.5, tensor=None, imma=imma)
-        bounds = measured_flops_bounds(
-            activity,
-            measured(activity, (8, 0)),
-            A100_CEILINGS,
-            A100_CLOCKS,
-            (8, 0),
-            tensor_cores=True,
-        )
-        assert bounds is not None
-        assert bounds.upper == pytest.approx(0.5 * upper)
-
-
 @given(
     pipes=st.tuples(OPTIONAL, OPTIONAL, OPTIONAL, OPTIONAL),
     sm=OPTIONAL,
@@ -289,16 +273,6 @@ def test_an_estimate_bounds_the_work_by_the_busy_time() -> None:
     without = estimated_flops_bounds(1.0, A100_CEILINGS, clocks, (6, 0), tensor_cores=False)
     assert without is not None
     assert without.upper == pytest.approx(9.7e12 + 19.5e12 + 78e12)
-
-
-def test_a_single_clock_sample_does_not_lower_an_estimated_bound() -> None:
-    """The GPU may have run at its highest clock before the sample fell into a pause."""
-    paused, full = (
-        estimated_flops_bounds(0.5, H100_CEILINGS, clocks_at(sm=sm), (9, 0), tensor_cores=True)
-        for sm in (345e6, 1.98e9)
-    )
-    assert paused == full
-    assert paused is not None
 
 
 def test_an_estimate_needs_ceilings_and_a_clock() -> None:

@@ -18,7 +18,7 @@ from exporter.model.reading import (
     Utilization,
     Vitals,
 )
-from exporter.model.snapshot import LIMITERS, TIME_PARTS, Bounds
+from exporter.model.snapshot import TIME_PARTS, Bounds
 from tests.derive.readings import H100, H100_CEILINGS, counters
 
 RULES = IdleRules()
@@ -204,58 +204,3 @@ def test_a_guest_is_not_judged_by_its_neighbours() -> None:
 def test_nothing_read_derives_nothing() -> None:
     """Unknown is absent."""
     assert derive_share(H100, Vitals(), ShareReading(), None, RULES) == Derived()
-
-
-MAYBE = st.none() | st.floats(0.0, 1.1)
-CLOCK = st.none() | st.just(0.0) | st.floats(1e6, 3e9)
-"""Drivers have clocks in whole megahertz."""
-
-
-@given(
-    values=st.fixed_dictionaries(
-        dict.fromkeys(
-            ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "integer", "dram", "imma"), MAYBE
-        )
-    ),
-    has_activity=st.booleans(),
-    utilization=MAYBE,
-    clock=CLOCK,
-    memory_clock=CLOCK,
-    has_ceilings=st.booleans(),
-    capability=st.sampled_from([None, (6, 1), (8, 0), (9, 0)]),
-)
-def test_every_combination_of_readings_keeps_the_promises(
-    values: dict[str, float | None],
-    has_activity: bool,
-    utilization: float | None,
-    clock: float | None,
-    memory_clock: float | None,
-    has_ceilings: bool,
-    capability: tuple[int, int] | None,
-) -> None:
-    """Bounds in order, parts a partition, words from the lists, no negative rate."""
-    clocks = {"sm": clock, "memory": memory_clock}
-    vitals = Vitals(
-        utilization=None if utilization is None else Utilization(utilization, utilization, 1.0),
-        clock_hertz={name: hertz for name, hertz in clocks.items() if hertz is not None},
-    )
-    activity = Activity("gpm", 1.0, **values) if has_activity else None
-    derived = derive_share(
-        replace(H100, compute_capability=capability),
-        vitals,
-        ShareReading(activity=activity),
-        H100_CEILINGS if has_ceilings else None,
-        RULES,
-    )
-    observed = activity is not None or utilization is not None
-    assert (derived.saturation is not None) == observed
-    assert (derived.limiter in LIMITERS) == observed
-    if derived.time_parts is not None:
-        parts = derived.time_parts
-        total = parts.idle + parts.narrow + parts.unsaturated + parts.clock + parts.saturated
-        assert total == pytest.approx(1.0, abs=1e-9)
-    if derived.flops_integral_bounds is not None:
-        assert 0.0 <= derived.flops_integral_bounds.lower <= derived.flops_integral_bounds.upper
-    if derived.roofline is not None:
-        assert all(rate >= 0.0 for rate in derived.roofline.flops_per_second.values())
-        assert all(ratio >= 0.0 for ratio in derived.roofline.roof_ratio.values())

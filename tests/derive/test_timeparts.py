@@ -63,16 +63,6 @@ class Truth:
         }
 
 
-AT_REFERENCE = Clocks(
-    sm=1e9,
-    sm_busy=1e9,
-    memory=1e9,
-    tensor_reference=1e9,
-    vector_reference=1e9,
-    memory_reference=1e9,
-)
-
-
 @st.composite
 def truths(draw: st.DrawFn) -> Truth:
     """What hardware can do: pipe <= SM <= engine; DRAM as the driver's figures allow it."""

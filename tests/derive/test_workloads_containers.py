@@ -53,13 +53,6 @@ def test_a_path_without_the_runtime_takes_that_of_who_names_it() -> None:
     assert work(Membership(container_id=OTHER_ID), reports=(NAMED,)).workloads == (other,)
 
 
-def test_each_container_on_a_gpu_is_one_workload() -> None:
-    """In the order of their names; those without come first, by id."""
-    found = work(IN_DOCKER, Membership(container_id=OTHER_ID, runtime="podman"), reports=(NAMED,))
-    assert [each.id for each in found.workloads] == [OTHER_ID, ID]
-    assert [found.of_process[pid].id for pid in (1, 2)] == [ID, OTHER_ID]
-
-
 def test_a_container_of_a_pod_is_the_pods() -> None:
     """Also where Docker, which runs it for the kubelet, has a name for it."""
     pod = Workload("kubernetes", "team-a", "notebook-7", "main", id=UID)

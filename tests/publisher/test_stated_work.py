@@ -11,52 +11,30 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Device, Process, Utilization
 from exporter.model.snapshot import Share, Snapshot
-from exporter.model.training import TrainingReport, TrainingTotals
-from exporter.publisher import Publisher, Rules
+from exporter.model.training import TrainingTotals
 from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.work import StatedWork
-from tests.clocks import ManualClock
-from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, T4, Script, gpu
-from tests.publisher.test_training import Jobs
+from tests.publisher.test_tick import BUSY, H100, QUIET, T4, gpu
+from tests.publisher.test_training import Bench as Job
+
+LISTED = Process(4242, "compute")
 
 
-class Bench:
+class Bench(Job):
     """A T4 without counters, and a job on it that states its FLOPs once a second."""
 
     def __init__(
-        self,
-        device: Device = T4,
-        listed: tuple[Process, ...] = (Process(7, "compute"),),
-        precision: str = "fp16",
+        self, device: Device = T4, listed: Process = LISTED, precision: str = "fp16"
     ) -> None:
-        self.clock = ManualClock()
-        self.script, self.jobs = Script(self.clock), Jobs()
-        self.device, self.listed, self.precision = device, listed, precision
+        super().__init__(device, precision=precision)
+        self.listed = (listed,)
         self.flops = 0.0
-        self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
 
-    def tick(
-        self, flops: float, report_id: str = "a" * 32, *, launched: bool = False, **reading: Any
-    ) -> Snapshot:
+    def works(self, flops: float, *, launched: bool = False, **reading: Any) -> Snapshot:
         """Let a second pass in which the job did so much work."""
-        self.clock.advance(1.0)
         self.flops += flops
-        self.script.read(self.device, processes=self.listed, **reading)
-        self.jobs.sent = (
-            TrainingReport(
-                report_id=report_id,
-                job="resnet",
-                rank=0,
-                device=self.device.uuid,
-                host_pids=(7,),
-                precision=self.precision,
-                flops_launched=launched,
-                received_monotonic_seconds=self.clock.monotonic(),
-                received_timestamp_seconds=self.clock.time(),
-                totals=TrainingTotals(step_seconds=self.clock.monotonic(), model_flops=self.flops),
-            ),
-        )
-        return self.publisher.tick()
+        self.report["flops_launched"] = launched
+        return self.told(TrainingTotals(model_flops=self.flops), **reading)
 
     def share(self, snapshot: Snapshot) -> Share:
         (share,) = gpu(snapshot, self.device.uuid).shares
@@ -67,7 +45,7 @@ def test_what_a_job_states_was_done() -> None:
     """Half of the time at 20 TFLOP/s, which an estimate alone bounds by 0 from below."""
     bench = Bench()
     for _ in range(40):
-        snapshot = bench.tick(20e12)
+        snapshot = bench.works(20e12)
     share = bench.share(snapshot)
     lower, upper = share.totals.flops_lower, share.totals.flops_upper
     assert lower is not None
@@ -94,7 +72,7 @@ def test_gauges_have_what_was_done_in_ten_steady_seconds(unsteady: dict[str, flo
         other = second % 2 * 1.0
         joules += 60.0 + other * unsteady.get("power", 0.0)
         ratio = 0.5 + other * unsteady.get("utilization", 0.0)
-        snapshot = bench.tick(
+        snapshot = bench.works(
             20e12,
             energy_joules=joules,
             utilization=Utilization(ratio, ratio + 0.1, 1.0, 0.1, 0.2),
@@ -116,11 +94,12 @@ def test_what_was_done_before_is_not_counted() -> None:
     """The exporter starts beside a job that has run for a day; a process that restarts is new."""
     bench = Bench()
     bench.flops = 86_400 * 20e12
-    bench.tick(20e12)
-    assert (bench.share(bench.tick(20e12)).totals.flops_lower or 0.0) <= 20e12
-    before = bench.share(bench.tick(20e12)).totals.flops_lower
+    bench.works(20e12)
+    assert (bench.share(bench.works(20e12)).totals.flops_lower or 0.0) <= 20e12
+    before = bench.share(bench.works(20e12)).totals.flops_lower
     bench.flops = 0.0
-    after = bench.share(bench.tick(20e12, report_id="b" * 32)).totals.flops_lower
+    bench.report["report_id"] = "b" * 32
+    after = bench.share(bench.works(20e12)).totals.flops_lower
     assert before is not None
     assert after is not None
     assert before <= after <= before + 40e12
@@ -129,7 +108,7 @@ def test_what_was_done_before_is_not_counted() -> None:
 def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
     bench = Bench()
     for _ in range(140):
-        snapshot = bench.tick(500e12)
+        snapshot = bench.works(500e12)
     share = bench.share(snapshot)
     assert share.totals.flops_lower is not None
     assert share.totals.flops_upper is not None
@@ -145,10 +124,10 @@ def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
 
 def test_what_was_only_launched_is_not_certain() -> None:
     """The host may be ahead of the GPU: such FLOPs are shown, and bound nothing."""
-    bench, silent = Bench(), Bench(listed=(Process(8, "compute"),))
+    bench, silent = Bench(), Bench(listed=Process(8, "compute"))
     for _ in range(20):
-        share = bench.share(bench.tick(20e12, launched=True))
-        unstated = silent.share(silent.tick(20e12))
+        share = bench.share(bench.works(20e12, launched=True))
+        unstated = silent.share(silent.works(20e12))
     assert share.totals == unstated.totals
     assert share.recent is not None
     assert unstated.recent is not None
@@ -160,10 +139,10 @@ def test_what_was_only_launched_is_not_certain() -> None:
 def test_counters_are_not_bent_by_what_is_stated() -> None:
     """Measured values stay as they are."""
     measured = Bench(H100, precision="bf16")
-    silent = Bench(H100, listed=(Process(8, "compute"),), precision="bf16")
+    silent = Bench(H100, listed=Process(8, "compute"), precision="bf16")
     for _ in range(15):
-        stated = measured.share(measured.tick(200e12, activity=BUSY))
-        unstated = silent.share(silent.tick(200e12, activity=BUSY))
+        stated = measured.share(measured.works(200e12, activity=BUSY))
+        unstated = silent.share(silent.works(200e12, activity=BUSY))
     assert stated.totals == unstated.totals
     assert stated.saturation == unstated.saturation
     assert stated.roofline is not None
@@ -179,7 +158,7 @@ def test_the_total_does_not_jump_as_counters_come_and_go() -> None:
     for second in range(90):
         counted = 30 <= second < 60
         reading: dict[str, Any] = {"activity": QUIET, "counters": "gpm"} if counted else {}
-        lower = bench.share(bench.tick(200e12, **reading)).totals.flops_lower or 0.0
+        lower = bench.share(bench.works(200e12, **reading)).totals.flops_lower or 0.0
         assert last <= lower <= last + 400e12
         last = lower
     assert last >= 40 * 200e12

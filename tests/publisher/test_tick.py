@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.clock import Clock
 from exporter.derive import derive_share
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
@@ -77,7 +78,7 @@ class Script:
 
     name = "nvml"
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.slots: dict[int, SlotReport] = {}
         self.problem: str | None = None

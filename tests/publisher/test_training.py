@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.model.reading import Activity, Instance, Process, ShareReading
+from exporter.model.reading import Activity, Device, Instance, Process, ShareReading
 from exporter.model.snapshot import LIMITERS, Snapshot, TrainingState
 from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
@@ -38,38 +38,42 @@ class Jobs:
 class Bench:
     """A publisher over a scripted GPU and one scripted job that reports once a second."""
 
-    listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
-    """The processes that the driver lists on the GPU."""
-
-    def __init__(self, **report: Any) -> None:
+    def __init__(self, device: Device = H100, **report: Any) -> None:
         self.clock = ManualClock()
         self.script = Script(self.clock)
         self.jobs = Jobs()
-        self.report = {"device": H100.uuid, "host_pids": (4242,), **report}
+        self.device = device
+        self.listed: tuple[Process, ...] | None = (Process(4242, "compute"),)
+        """The processes that the driver lists on the GPU."""
+        self.report = {"device": device.uuid, "host_pids": (4242,), "report_id": "a" * 32, **report}
         self.wait = self.stall = 0.0
         self.publisher = Publisher(self.script, SPECS, Rules(), self.clock, training=[self.jobs])
 
     def tick(self, wait: float = 0.0, stall: float | None = None, **reading: Any) -> Snapshot:
         """Let a second pass in which the job waited so long and the GPU did as it read."""
-        self.clock.advance(1.0)
         self.wait += wait
         self.stall += stall or 0.0
-        self.script.read(reading.pop("device", H100), processes=self.listed, **reading)
-        self.jobs.sent = (
-            TrainingReport(
-                report_id="a" * 32,
-                job="resnet",
-                rank=0,
-                received_monotonic_seconds=self.clock.monotonic(),
-                received_timestamp_seconds=self.clock.time(),
-                totals=TrainingTotals(
-                    step_seconds=self.clock.monotonic(),
-                    phase_seconds={"data": self.wait},
-                    phase_gpu_idle_seconds={} if stall is None else {"data": self.stall},
-                ),
-                **self.report,
-            ),
+        totals = TrainingTotals(
+            phase_seconds={"data": self.wait},
+            phase_gpu_idle_seconds={} if stall is None else {"data": self.stall},
         )
+        return self.told(totals, **reading)
+
+    def told(self, totals: TrainingTotals, **reading: Any) -> Snapshot:
+        """Let a second pass at whose end the job reports these totals."""
+        self.clock.advance(1.0)
+        now = self.clock.monotonic()
+        device = reading.pop("device", self.device)
+        self.script.read(device, processes=self.listed, **reading)
+        report = TrainingReport(
+            job="resnet",
+            rank=0,
+            received_monotonic_seconds=now,
+            received_timestamp_seconds=self.clock.time(),
+            totals=dataclasses.replace(totals, step_seconds=now),
+            **self.report,
+        )
+        self.jobs.sent = (report,)
         return self.publisher.tick()
 
 

@@ -15,12 +15,10 @@ from exporter.model.workload import (
     Allocation,
     DeviceName,
     Membership,
-    ShareWork,
     Workload,
     WorkloadReport,
 )
 from exporter.publisher import Publisher, Rules
-from exporter.publisher.workloads import NodeWork
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script
 
@@ -148,20 +146,6 @@ def test_it_is_worked_out_only_when_something_changed(
     bench.kubelet.give("GPU-h100", to=Workload("kubernetes", "team-b", "other", "main"))
     bench.tick()
     assert len(calls) == 2
-
-
-def test_the_last_word_of_each_source_is_joined(bench: Bench) -> None:
-    """The reports of all sources are joined; an unread share has no work."""
-    job = Workload("slurm", job="4711", user="ada")
-    other = Says("slurm")
-    other.give("GPU-h100", to=job)
-    bench.kubelet.give("GPU-h100")
-    work = NodeWork([bench.kubelet, other, Says("container")])
-    bench.tick()
-    work.take(bench.script.reports(), owners=True)
-
-    assert work.of("GPU-h100", None) == ShareWork((POD, job), True)
-    assert work.of("GPU-9", None) == ShareWork()
 
 
 def test_labels_are_of_pods_whose_work_is_on_a_gpu(bench: Bench) -> None:

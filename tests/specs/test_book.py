@@ -253,26 +253,6 @@ def test_listed_gpu_model_has_what_its_row_has() -> None:
     assert ceilings.assumed_precision == "bf16_tensor"
 
 
-def test_precision_is_passed_on() -> None:
-    """The wanted precision is the assumed one, for listed and derived GPUs."""
-    listed = BOOK.ceilings(Device(0, "GPU-1", "NVIDIA L4"), "fp8")
-    derived = BOOK.ceilings(
-        Device(
-            index=0,
-            uuid="GPU-1",
-            name="NVIDIA L41",
-            compute_capability=(8, 9),
-            core_count=1280,
-            clock_max_hertz={"sm": 2e9},
-        ),
-        "fp8",
-    )
-    assert listed is not None
-    assert derived is not None
-    assert listed.assumed_precision == derived.assumed_precision == "fp8_tensor"
-    assert derived.spec == DERIVED
-
-
 @pytest.mark.parametrize(
     ("name", "fields", "links"),
     [

@@ -172,22 +172,6 @@ def test_too_little_known(known: tuple[tuple[int, int] | None, int | None, float
     assert ceilings.assumed_precision is None
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "same"),
-    [("GeForce GTX 850M", (5, 0), (5, 2)), ("GB10X", (12, 1), (12, 0))],
-)
-def test_a_smaller_sibling_has_the_same_sm(
-    name: str, capability: tuple[int, int], same: tuple[int, int]
-) -> None:
-    """The first Maxwell and GB10 do per SM and clock what the rest of their architecture does."""
-    sibling = _ceilings(name, capability, 640, 1000)
-    clock = sibling.peak_clock_hertz["vector"]
-    assert sibling.peak_flops_per_second["fp32"] == pytest.approx(640 * 2 * clock)
-    assert set(sibling.peak_flops_per_second) == set(
-        _ceilings(name, same, 640, 1000).peak_flops_per_second
-    )
-
-
 def test_a_gpu_without_sms_in_its_row_takes_those_of_the_driver() -> None:
     """2500 TFLOP/s / (152 x 8192) = 2008 MHz, below its highest clock."""
     device = Device(

@@ -108,14 +108,6 @@ def test_smallest_entry(tmp_path: Path) -> None:
     assert model.sm_count is None
 
 
-def test_own_sources(tmp_path: Path) -> None:
-    """A file may bring its own table of sources, or write sources out."""
-    text = f"sources: {{LAB: measured by us}}\n{GOOD}    sources: [LAB, the vendor's sheet]\n"
-    book = load_specs(_write(tmp_path, text))
-    assert book.sources["LAB"] == "measured by us"
-    assert book.models["h100"].sources == ["LAB", "the vendor's sheet"]
-
-
 # Which line of GOOD is another one, and what is said of that line. `...` is "key 'products.h100".
 _BAD_LINES = """
 12 | tensor: abc      | ....clock_mhz.tensor': expected a positive number, got 'abc'
@@ -308,14 +300,3 @@ def test_every_mistake_of_a_file_is_named(tmp_path: Path) -> None:
     ]
     assert all("expected" in problem and "\n" not in problem for problem in problems)
     assert str(caught.value) == f"{problems[0]} (and {len(problems) - 1} more problems)"
-
-
-def test_a_hundred_mistakes_are_enough(tmp_path: Path) -> None:
-    """After them a line says that there may be more."""
-    path = _write(tmp_path, "products:\n" + "".join(f"  m{n}: 1\n" for n in range(5000)))
-    with pytest.raises(ConfigError) as caught:
-        load_specs(path)
-    problems = caught.value.problems
-    assert len(problems) == 101
-    assert problems[99].startswith(f"{path}:101: key 'products.m99': expected a mapping")
-    assert problems[100] == "only the first 100 problems are named, there may be more"

@@ -115,21 +115,6 @@ def test_unknown_sms(sms: int | None) -> None:
     assert share.memory_bandwidth_bytes_per_second == 600e9
 
 
-def test_unknown_memory() -> None:
-    """Without a memory size an instance has no bandwidth ceiling, but keeps its peaks."""
-    _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(16, None)))
-    assert share.memory_bandwidth_bytes_per_second is None
-    assert share.share_of_memory is None
-    assert share.peak_flops_per_second["bf16_tensor"] == pytest.approx(989.4e12 * 16 / 132)
-
-
-def test_instance_that_is_not_there() -> None:
-    """An instance that vanished in the meantime has no ceilings, and nothing fails."""
-    _, share = _share(_device("NVIDIA H200", 143771 * MIB), gpu_instance=9)
-    assert share.peak_flops_per_second == {}
-    assert share.memory_bandwidth_bytes_per_second is None
-
-
 @given(
     st.lists(
         st.builds(

@@ -323,17 +323,6 @@ def test_a_report_is_judged_once_its_gpu_was_observed(late: float, ticks: int) -
     assert judged == [number >= ticks for number in (1, 2, 3)]
 
 
-def test_a_long_wait_is_believed_when_it_is_reported_late() -> None:
-    """A wait of 90 s is reported after it: the idle time of all of it counts."""
-    ranks, clock = Ranks(), gaps()
-    after(ranks, [report(101.0, totals=totals(0.0, 0.0))], clock)
-    for second in range(1, 92):
-        clock.advance(101.0 + second, 1.0, 1.0 if second <= 90 else 0.0)
-    rank = after(ranks, [report(192.0, totals=totals(90.0, 89.9))], clock)
-    assert rank.totals.phase_gpu_idle_seconds["data"] == pytest.approx(89.9)
-    assert ranks.disbelieved["stall_exceeds_idle"] == 0
-
-
 def test_time_that_was_not_observed_refutes_no_stall() -> None:
     """While the GPU is lost, or its idle time is not known, any stall is accepted."""
     ranks, clock = Ranks(), gaps()
@@ -376,23 +365,6 @@ def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
 
 
 # What it reports of the GPU.
-
-
-def test_the_stall_of_the_last_seconds_stands_while_the_rank_is_fresh() -> None:
-    """Until the job ends or falls silent."""
-    ranks, clock = Ranks(), gaps((1.0, 0.5), (1.0, 0.5))
-    after(ranks, [report(100.0, totals=totals(1.0, 0.5))], clock)
-    assert ranks.claims.stalls[HERE].of_idle is None
-    said = report(102.0, totals=totals(2.0, 1.3))
-    rank = after(ranks, [said], clock)
-    assert rank.data_wait_ratio == pytest.approx(0.5)
-    assert rank.data_stall_ratio == pytest.approx(0.4)
-    for now, fresh in ((106.9, True), (107.1, False)):
-        ranks.take([said], KNOWN, now)
-        assert (ranks.claims.stalls[HERE].of_idle is not None) == fresh
-    ranks.take([replace(said, alive=False)], KNOWN, 103.0)
-    assert ranks.claims.stalls.get(HERE) is None
-    assert ranks.claims.stalls.get(Place(OTHER.uuid, None)) is None
 
 
 def test_the_precision_of_a_gpu_is_what_its_living_ranks_agree_on() -> None:

@@ -18,7 +18,13 @@ from exporter.web.error_handler import refuse
 from exporter.web.health import health_routes
 from exporter.web.live.stream import STREAM_PATH, Streams
 from exporter.web.live.view import Views
-from exporter.web.metrics import PARALLEL_SCRAPES, DcgmEndpoint, MetricsEndpoint, Scrapes
+from exporter.web.metrics import (
+    PARALLEL_SCRAPES,
+    MetricsEndpoint,
+    Scrapes,
+    dcgm_page,
+    metrics_page,
+)
 from exporter.web.page.routes import page_routes
 from exporter.web.server.counts import uncounted
 from exporter.web.static import static_routes
@@ -98,8 +104,8 @@ def create_app(
         exception_handlers={HTTPException: refuse},
         routes=[
             # First, so that a scrape passes one comparison only.
-            Route("/metrics", MetricsEndpoint(pages, scrapes), methods=["GET"]),
-            Route("/metrics/dcgm", DcgmEndpoint(pages, scrapes), methods=["GET"]),
+            Route("/metrics", MetricsEndpoint(pages, scrapes, metrics_page), methods=["GET"]),
+            Route("/metrics/dcgm", MetricsEndpoint(pages, scrapes, dcgm_page), methods=["GET"]),
             *health_routes(store, poll_interval_seconds),
             *page_routes(streams.views, specs, threads),
             *static_routes(),

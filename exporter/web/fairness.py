@@ -41,8 +41,6 @@ class FairQueue(Generic[T]):
         self._most_of_one = most if most_of_one is None else most_of_one
         self._items: dict[str, deque[T]] = {}
         """By client, in the order of their turns; none is empty."""
-        self._by_count: dict[int, dict[str, None]] = {}
-        """The clients with so many items each; none is empty."""
         self._length = 0
 
     def __len__(self) -> int:
@@ -61,23 +59,23 @@ class FairQueue(Generic[T]):
         """
         own = self._items.setdefault(client, deque())
         own.append(item)
-        self._count(client, len(own) - 1, len(own))
+        self._length += 1
         heaviest = client
         if len(own) <= self._most_of_one:
             if self._length <= self._most:
                 return None
-            those = self._by_count[max(self._by_count)]
-            heaviest = client if client in those else next(iter(those))
-        left_out = self._items[heaviest][-1]
-        self.discard(heaviest, left_out)
-        return left_out
+            found = max(self._items, key=lambda each: len(self._items[each]))
+            heaviest = found if len(self._items[found]) > len(own) else client
+        dropped = self._items[heaviest][-1]
+        self.discard(heaviest, dropped)
+        return dropped
 
     def pop(self) -> T:
         """Remove and return the next item; raises KeyError if there is none."""
         client = next(iter(self._items), "")
         items = self._items.pop(client)
+        self._length -= 1
         item = items.popleft()
-        self._count(client, len(items) + 1, len(items))
         if items:
             self._items[client] = items
         return item
@@ -87,16 +85,6 @@ class FairQueue(Generic[T]):
         items = self._items.get(client)
         if items is not None and item in items:
             items.remove(item)
-            self._count(client, len(items) + 1, len(items))
+            self._length -= 1
             if not items:
                 del self._items[client]
-
-    def _count(self, client: str, before: int, now: int) -> None:
-        """Update the counts by origin, so that a flood costs no scan of the queue."""
-        self._length += now - before
-        if before:
-            del self._by_count[before][client]
-            if not self._by_count[before]:
-                del self._by_count[before]
-        if now:
-            self._by_count.setdefault(now, {})[client] = None

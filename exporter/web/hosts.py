@@ -11,7 +11,6 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,30 +20,18 @@ from exporter.web.responses import refuse_plainly
 EXEMPT = frozenset({"/-/healthy", "/-/ready"})
 RESOLV_CONF = Path("/etc/resolv.conf")
 MISDIRECTED = "this Host is not known here; --web.allowed-hosts can allow it"
-CACHE_SIZE = 64
-LONGEST_CACHED_BYTES = 1024
 
 _HOST = re.compile(r"(?:\[(?P<address>[^]]*)\]|(?P<name>[A-Za-z0-9._-]*))(?::[0-9]*)?")
-
-
-def search_domains(text: str) -> tuple[str, ...]:
-    """Return the domains that a resolv.conf looks for names in."""
-    lines = (line.split() for line in text.splitlines())
-    return tuple(
-        domain
-        for words in lines
-        if words and words[0] in ("search", "domain")
-        for domain in (_normal(word) for word in words[1:])
-        if domain
-    )
 
 
 def own_domains(path: Path = RESOLV_CONF) -> tuple[str, ...]:
     """Return the search domains of this node; none where its resolv.conf cannot be read."""
     try:
-        return search_domains(path.read_text(encoding="latin-1"))
+        lines = path.read_text(encoding="latin-1").splitlines()
     except OSError:
         return ()
+    found = [words[1:] for words in map(str.split, lines) if words[:1] in (["search"], ["domain"])]
+    return tuple(filter(None, (_normal(word) for words in found for word in words)))
 
 
 def _normal(name: str) -> str:
@@ -68,15 +55,9 @@ class Hosts:
         below = [entry for entry in allowed if entry.startswith(".")]
         domains = (*below, *domains, "localhost")
         self._below = tuple(f".{_normal(domain)}" for domain in domains)
-        self._cached = lru_cache(CACHE_SIZE)(self._matches)
 
     def include(self, host: bytes) -> bool:
         """Return whether a Host header names this node."""
-        if len(host) > LONGEST_CACHED_BYTES:
-            return self._matches(host)
-        return self._cached(host)
-
-    def _matches(self, host: bytes) -> bool:
         if self._any:
             return True
         found = _HOST.fullmatch(host.decode("latin-1").strip())

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -11,7 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import Receive, Scope, Send
 
 from exporter.exposition.dcgm.field import Names
-from exporter.exposition.formats import Format, negotiate
+from exporter.exposition.formats import negotiate
 from exporter.exposition.pages import Pages
 from exporter.web.responses import accepts_gzip, refuse_plainly, respond
 from exporter.web.server.counts import uncounted
@@ -63,12 +63,17 @@ class _Page(NamedTuple):
     vary: bytes
 
 
-class _Endpoint:
-    """An ASGI application that serves one kind of page."""
+Make = Callable[[Pages, Threads, Scope, bool], Awaitable[_Page]]
+"""Returns the page that a request asks for, compressed or not; raises _BadQuery."""
 
-    def __init__(self, pages: Pages, scrapes: Scrapes) -> None:
+
+class MetricsEndpoint:
+    """The ASGI application behind ``/metrics`` or, with `dcgm_page`, ``/metrics/dcgm``."""
+
+    def __init__(self, pages: Pages, scrapes: Scrapes, make: Make) -> None:
         self._pages = pages
         self._scrapes = scrapes
+        self._make = make
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one scrape, or 503 while too many are being made."""
@@ -78,7 +83,7 @@ class _Endpoint:
             return
         zipped = accepts_gzip(_header(scope, b"accept-encoding"))
         try:
-            made = await self._page(scope, zipped)
+            made = await self._make(self._pages, self._scrapes.threads, scope, zipped)
         except _BadQuery as refused:
             await refuse_plainly(scope, send, 400, str(refused))
             return
@@ -93,58 +98,31 @@ class _Endpoint:
             headers.append((b"content-encoding", b"gzip"))
         await respond(scope, send, 200, made.body, headers)
 
-    async def _page(self, scope: Scope, zipped: bool) -> _Page:
-        """Return the page that a request asks for.
 
-        Raises:
-            _BadQuery: there is no such page.
-        """
-        raise NotImplementedError
-
-
-class MetricsEndpoint(_Endpoint):
-    """The ASGI application behind ``/metrics``."""
-
-    async def _page(self, scope: Scope, zipped: bool) -> _Page:
-        form, content_type = negotiate(_header(scope, b"accept"))
-        body = await self._body(scope["query_string"], form, zipped)
-        return _Page(body, content_type, b"Accept, Accept-Encoding")
-
-    async def _body(self, query: bytes, form: Format, zipped: bool) -> bytes:
-        threads = self._scrapes.threads
-        names = parse_qs(query.decode("latin-1")).get("name[]") if query else None
-        if names:
-            return await threads.run(self._pages.filtered, names, form, zipped)
-        ready = self._pages.ready(form, zipped)
-        if ready is not None:
-            return ready
-        return await threads.run(self._pages.page, form, zipped)
+async def metrics_page(pages: Pages, threads: Threads, scope: Scope, zipped: bool) -> _Page:
+    """Return the page of ``/metrics``, in the format that is accepted."""
+    form, content_type = negotiate(_header(scope, b"accept"))
+    query = scope["query_string"]
+    names = parse_qs(query.decode("latin-1")).get("name[]") if query else None
+    body = None if names else pages.ready(form, zipped)
+    if names:
+        body = await threads.run(pages.filtered, names, form, zipped)
+    elif body is None:
+        body = await threads.run(pages.page, form, zipped)
+    return _Page(body, content_type, b"Accept, Accept-Encoding")
 
 
-class DcgmEndpoint(_Endpoint):
-    """The ASGI application behind ``/metrics/dcgm``, which has one format as dcgm-exporter has."""
-
-    async def _page(self, scope: Scope, zipped: bool) -> _Page:
-        names = _generation(scope["query_string"])
-        body = self._pages.dcgm.ready(names, zipped)
-        if body is None:
-            body = await self._scrapes.threads.run(self._pages.dcgm.page, names, zipped)
-        return _Page(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
-
-
-def _generation(query: bytes) -> Names:
-    """Return whose names a query asks for.
-
-    Raises:
-        _BadQuery: there are no such names.
-    """
-    if not query:
-        return "legacy"
-    names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("names", ["legacy"])
-    chosen: Names | None = _GENERATIONS.get(names[0]) if len(names) == 1 else None
-    if chosen is None:
+async def dcgm_page(pages: Pages, threads: Threads, scope: Scope, zipped: bool) -> _Page:
+    """Return the page of ``/metrics/dcgm``, which has one format as dcgm-exporter has."""
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    asked = query.get("names", ["legacy"])
+    names: Names | None = _GENERATIONS.get(asked[0]) if len(asked) == 1 else None
+    if names is None:
         raise _BadQuery(f"names can be {' or '.join(_GENERATIONS)}")
-    return chosen
+    body = pages.dcgm.ready(names, zipped)
+    if body is None:
+        body = await threads.run(pages.dcgm.page, names, zipped)
+    return _Page(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
 
 
 _GENERATIONS: dict[str, Names] = {"legacy": "legacy", "current": "current"}

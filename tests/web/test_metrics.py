@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from exporter.exposition.formats import Format
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.web.metrics import MetricsEndpoint, Scrapes
+from exporter.web.metrics import MetricsEndpoint, Scrapes, metrics_page
 from exporter.web.responses import accepts_gzip
 from tests import snapshots
 from tests.web.conftest import Daemon
@@ -187,7 +187,7 @@ def test_parallel_scrapes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
         return b""
 
     monkeypatch.setattr(pages, "filtered", slowly)
-    endpoint = MetricsEndpoint(pages, Scrapes(2, refused.append))
+    endpoint = MetricsEndpoint(pages, Scrapes(2, refused.append), metrics_page)
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -211,7 +211,7 @@ def test_whoever_does_not_read_keeps_nobody_else_from_a_page() -> None:
     """A place is free again before the page is sent."""
     pages = Pages(RenderOptions())
     pages.page("text-0.0.4", False)
-    endpoint = MetricsEndpoint(pages, Scrapes(2))
+    endpoint = MetricsEndpoint(pages, Scrapes(2), metrics_page)
     statuses: list[int] = []
 
     async def run() -> None:
@@ -236,7 +236,7 @@ def test_a_client_that_goes_away_frees_its_place() -> None:
     """A failing send does not use up the limit."""
     pages = Pages(RenderOptions())
     pages.page("text-0.0.4", False)
-    endpoint = MetricsEndpoint(pages, Scrapes(1))
+    endpoint = MetricsEndpoint(pages, Scrapes(1), metrics_page)
     statuses: list[int] = []
 
     async def broken(_: Any) -> None:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.web.metrics import DcgmEndpoint, MetricsEndpoint, Scrapes
+from exporter.web.metrics import MetricsEndpoint, Scrapes, dcgm_page, metrics_page
 from tests import snapshots
 from tests.web.conftest import Daemon
 from tests.web.test_metrics import PROMETHEUS
@@ -108,9 +108,9 @@ def test_both_pages_have_one_limit() -> None:
         await endpoint(scope, receive, send)
 
     async def both() -> None:
-        dcgm = DcgmEndpoint(pages, scrapes)
+        dcgm = MetricsEndpoint(pages, scrapes, dcgm_page)
         await ask(dcgm, b"names=new")
-        await asyncio.gather(ask(dcgm), ask(MetricsEndpoint(pages, scrapes)))
+        await asyncio.gather(ask(dcgm), ask(MetricsEndpoint(pages, scrapes, metrics_page)))
 
     asyncio.run(both())
     assert sorted(answers) == [200, 400, 503]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server for the daemon's ASGI application.
 
-protocol.py is one connection: request_framing.py parses a head, tls.py encrypts. server.py accepts,
-and ends connections that have timed out (timeouts.py, limits.py). counts.py counts refusals.
+protocol.py is one connection: request_framing.py parses a head, exchange.py runs the application,
+tls.py encrypts. server.py accepts, and ends connections that have timed out (timeouts.py,
+limits.py). counts.py counts refusals.
 """

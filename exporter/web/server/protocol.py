@@ -11,14 +11,15 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp
 
 from exporter.web.fairness import origin
 from exporter.web.server.counts import Counts
+from exporter.web.server.exchange import Exchange
 from exporter.web.server.limits import Limits
-from exporter.web.server.request_framing import Request, RequestRefused, take_head
+from exporter.web.server.request_framing import Request, RequestRefused, head_bytes, take_head
 from exporter.web.server.timeouts import Activity, Phase
 from exporter.web.server.tls import TlsSession
 
@@ -40,6 +41,7 @@ class Acceptor:
     clock: Callable[[], float]
     config: WebConfigWatcher | None = None
     """None: plain HTTP without passwords."""
+    is_stopping: bool = False
     connections: set[Connection] = field(default_factory=set)
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Of every answer."""
@@ -65,11 +67,10 @@ class Connection(asyncio.Protocol):
         self._received = bytearray()
         self._has_ended = False
         """Whether the client sends no more; it may still read."""
-        self._is_stopping = False
         self._writable = asyncio.Event()
         self._writable.set()
         self._written_bytes = self._taken_bytes = self._discarded_bytes = 0
-        self._exchange: _Exchange | None = None
+        self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
         """The event loop keeps no reference to it."""
 
@@ -96,7 +97,6 @@ class Connection(asyncio.Protocol):
 
     def stop(self) -> None:
         """End it once its answer is sent."""
-        self._is_stopping = True
         if self._exchange is None:
             self._close()
 
@@ -219,7 +219,9 @@ class Connection(asyncio.Protocol):
             elif self._received and self.activity.phase is Phase.IDLE:
                 self.enter(Phase.HEAD)
         except RequestRefused as refusal:
-            self._refuse(refusal)
+            self._acceptor.counts.refuse_request(refusal.reason)
+            phrase = http.HTTPStatus(refusal.status).phrase
+            self._fail(refusal.status, f"{phrase}: {refusal}\n".encode("latin-1", "replace"))
 
     def _begin(self, request: Request) -> None:
         if request.method not in METHODS:
@@ -227,26 +229,18 @@ class Connection(asyncio.Protocol):
         self.enter(Phase.ANSWERING)
         if self._received:
             self._transport.pause_reading()
-        server = self._transport.get_extra_info("sockname")
-        client = self._transport.get_extra_info("peername")
-        scope: Scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": request.version,
-            "server": server and tuple(server[:2]),
-            "client": tuple(client[:2]),
-            "scheme": "http" if self._tls is None else "https",
-            "root_path": "",
-            "method": request.method,
-            "path": request.path,
-            "raw_path": request.raw_path,
-            "query_string": request.query,
-            "headers": request.headers,
-        }
-        self._exchange = _Exchange(self, request, self._acceptor.headers)
+        addresses = map(self._transport.get_extra_info, ("sockname", "peername"))
+        scope = request.scope("http" if self._tls is None else "https", *addresses)
+        self._exchange = Exchange(
+            request,
+            self._acceptor.headers,
+            self.write,
+            self._is_last_answer,
+            lambda: self.enter(Phase.STREAMING),
+        )
         self._task = asyncio.get_running_loop().create_task(self._answer(self._exchange, scope))
 
-    async def _answer(self, exchange: _Exchange, scope: Scope) -> None:
+    async def _answer(self, exchange: Exchange, scope: dict[str, Any]) -> None:
         """Run the application, then go on with the next request."""
         try:
             await self._acceptor.app(scope, exchange.receive, exchange.send)
@@ -259,7 +253,7 @@ class Connection(asyncio.Protocol):
             self._fail(500, b"Internal Server Error")
         elif not exchange.is_complete:
             self.abort()
-        elif not exchange.keeps_alive or self.is_last_answer:
+        elif not exchange.keeps_alive or self._is_last_answer():
             self._close()
         else:
             self.enter(Phase.IDLE)
@@ -269,13 +263,8 @@ class Connection(asyncio.Protocol):
             elif not self._has_ended and not (self._exchange and self._received):
                 self._transport.resume_reading()
 
-    def _refuse(self, refusal: RequestRefused) -> None:
-        """Answer with an error, and end."""
-        self._acceptor.counts.refuse_request(refusal.reason)
-        phrase = http.HTTPStatus(refusal.status).phrase
-        self._fail(refusal.status, f"{phrase}: {refusal}\n".encode("latin-1", "replace"))
-
     def _fail(self, status: int, text: bytes) -> None:
+        """Answer with an error, and end."""
         headers = [
             *self._acceptor.headers,
             (b"content-type", b"text/plain; charset=utf-8"),
@@ -302,12 +291,11 @@ class Connection(asyncio.Protocol):
         self.unsent_body = b""
         self.activity.writing_since = None
 
-    @property
-    def is_last_answer(self) -> bool:
+    def _is_last_answer(self) -> bool:
         """Whether no request may follow: the daemon stops, or its configuration has changed."""
         watcher, config = self._acceptor.config, self._config
         is_old = watcher and config and watcher.active.generation != config.generation
-        return self._is_stopping or bool(is_old)
+        return self._acceptor.is_stopping or bool(is_old)
 
     def _write_now(self, data: bytes | memoryview) -> None:
         if self._tls is None:
@@ -326,7 +314,7 @@ class Connection(asyncio.Protocol):
             return
         if self._tls is not None:
             self._tls.close()
-        if self._has_ended or self._is_stopping:
+        if self._has_ended or self._acceptor.is_stopping:
             self._transport.close()
             return
         try:
@@ -334,74 +322,6 @@ class Connection(asyncio.Protocol):
         except OSError:  # it is not connected any more
             self._transport.abort()
         self._transport.resume_reading()
-
-
-class _Exchange:
-    """One request and its answer, as ASGI has it."""
-
-    def __init__(
-        self, connection: Connection, request: Request, headers: list[tuple[bytes, bytes]]
-    ) -> None:
-        self._connection = connection
-        self._request = request
-        self._headers = headers
-        self._head = b""
-        self._is_chunked = False
-        self._was_received = False
-        self.keeps_alive = request.keeps_alive
-        self.is_started = self.is_complete = False
-        self.is_over = asyncio.Event()
-        """Set when the answer is complete or the client has gone."""
-
-    async def receive(self) -> Message:
-        """Return the empty body of the request, then wait for the end."""
-        if not self._was_received:
-            self._was_received = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-        await self.is_over.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: Message) -> None:
-        """Send a part of the answer; its head goes together with what follows it."""
-        if self.is_over.is_set():
-            return
-        if message["type"] == "http.response.start":
-            self._start(message["status"], message.get("headers", ()))
-            return
-        body, head, self._head = message.get("body", b""), self._head, b""
-        more = message.get("more_body", False)
-        if self._request.method == "HEAD":
-            body, more = b"", False
-        elif self._is_chunked:
-            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-            body += b"" if more else b"0\r\n\r\n"
-        await self._connection.write(head, body)
-        if not more:
-            self.is_complete = True
-            self.is_over.set()
-
-    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self.is_started = True
-        headers = [*self._headers, *headers]
-        names = {name.lower(): value for name, value in headers}
-        if not self.keeps_alive or self._connection.is_last_answer:
-            self.keeps_alive = False
-            headers.append((b"connection", b"close"))
-        has_body = self._request.method != "HEAD" and status not in (204, 304)
-        if has_body and b"content-length" not in names:
-            self._connection.enter(Phase.STREAMING)
-            self._is_chunked = self._request.version == "1.1"
-            self.keeps_alive = self.keeps_alive and self._is_chunked
-            if self._is_chunked:
-                headers.append((b"transfer-encoding", b"chunked"))
-        self._head = head_bytes(status, headers)
-
-
-def head_bytes(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """Return the head of an answer."""
-    phrase = http.HTTPStatus(status).phrase
-    fields = b"".join(b"%b: %b\r\n" % field for field in headers)
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, phrase.encode(), fields)
 
 
 def _log(message: str, error: Exception) -> None:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts the bytes of a connection into heads of requests, and parses one head."""
+"""Cuts the bytes of a connection into heads of requests, parses one; writes that of an answer."""
 
 from __future__ import annotations
 
+import http
 import re
+from typing import Any
 from urllib.parse import unquote
 
 import httptools
@@ -98,6 +100,23 @@ class Request:
             if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0 \t")):
                 raise RequestRefused(413, "body", "nothing here reads a body")
 
+    def scope(self, scheme: str, server: Any, client: Any) -> dict[str, Any]:
+        """Return it as ASGI has it; `server` and `client` are addresses of sockets."""
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self.version,
+            "server": server and tuple(server[:2]),
+            "client": tuple(client[:2]),
+            "scheme": scheme,
+            "root_path": "",
+            "method": self.method,
+            "path": self.path,
+            "raw_path": self.raw_path,
+            "query_string": self.query,
+            "headers": self.headers,
+        }
+
     # httptools calls these.
 
     def on_url(self, url: bytes) -> None:
@@ -112,3 +131,10 @@ class Request:
         """Note whether another request may follow."""
         self._is_complete = True
         self.keeps_alive = self._parser.should_keep_alive()
+
+
+def head_bytes(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the head of an answer."""
+    phrase = http.HTTPStatus(status).phrase
+    fields = b"".join(b"%b: %b\r\n" % field for field in headers)
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, phrase.encode(), fields)

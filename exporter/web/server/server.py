@@ -49,7 +49,6 @@ class Server:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._listener = listener
         self._end_streams = end_streams
-        self._is_stopping = False
         self._stop = asyncio.Event()
 
     def run(self) -> None:
@@ -58,7 +57,7 @@ class Server:
 
     def request_stop(self) -> None:
         """End serving; may be called from a signal handler, also before serving began."""
-        self._is_stopping = True
+        self.acceptor.is_stopping = True
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self.loop.call_soon_threadsafe(self._stop.set)
@@ -71,7 +70,7 @@ class Server:
             lambda: Connection(self.acceptor), sock=self._listener, backlog=BACKLOG
         )
         self.started = True
-        while not self._is_stopping:
+        while not self.acceptor.is_stopping:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
             self.sweep()
@@ -88,34 +87,32 @@ class Server:
 
     def sweep(self) -> None:
         """End the connections that have timed out; set the Date of answers."""
-        acceptor = self.acceptor
-        acceptor.headers = [(b"date", formatdate(usegmt=True).encode()), NOSNIFF]
-        now = acceptor.clock()
-        for connection in list(acceptor.connections):
-            reason = timed_out(connection.measure(), now, acceptor.limits)
+        self.acceptor.headers = [(b"date", formatdate(usegmt=True).encode()), NOSNIFF]
+        now = self.acceptor.clock()
+        for connection in list(self.acceptor.connections):
+            reason = timed_out(connection.measure(), now, self.acceptor.limits)
             if reason is None:
                 continue
             if reason == "handshake":
-                acceptor.counts.refuse_connection(reason)
+                self.acceptor.counts.refuse_connection(reason)
             elif reason in ("head_timeout", "stalled"):
-                acceptor.counts.abort(reason)
+                self.acceptor.counts.abort(reason)
             connection.abort()
         self._disconnect_slow_readers()
 
     def _disconnect_slow_readers(self) -> None:
         """While unsent answers take too much memory, abort those that were read least recently."""
-        acceptor = self.acceptor
-        unsent = [each for each in acceptor.connections if each.unsent_body]
+        unsent = [each for each in self.acceptor.connections if each.unsent_body]
         readers = Counter(id(each.unsent_body) for each in unsent)
         size = sum({id(each.unsent_body): len(each.unsent_body) for each in unsent}.values())
-        latest = acceptor.clock() - acceptor.limits.unsent_seconds
+        latest = self.acceptor.clock() - self.acceptor.limits.unsent_seconds
         for each in sorted(unsent, key=lambda each: each.activity.progressed):
-            if size <= acceptor.limits.unsent_bytes or each.activity.progressed > latest:
+            if size <= self.acceptor.limits.unsent_bytes or each.activity.progressed > latest:
                 return
             readers[id(each.unsent_body)] -= 1
             if not readers[id(each.unsent_body)]:
                 size -= len(each.unsent_body)
-            acceptor.counts.abort("room")
+            self.acceptor.counts.abort("room")
             each.abort()
 
     def _count_or_log(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -42,21 +43,18 @@ class Activity:
 
 def timed_out(activity: Activity, now: float, limits: Limits) -> Timeout | None:
     """Return why this connection is to be ended now, or None."""
-    phase, age = activity.phase, now - activity.since
-    if activity.unsent_bytes and now - activity.progressed >= limits.stuck_seconds:
+    stuck = now - activity.progressed if activity.unsent_bytes else 0.0
+    written = 0.0 if activity.writing_since is None else now - activity.writing_since
+    if stuck >= limits.stuck_seconds or written >= limits.answer_seconds:
         return "stalled"
-    writing_since = activity.writing_since
-    if writing_since is not None and now - writing_since >= limits.answer_seconds:
-        return "stalled"
-    if phase is Phase.HANDSHAKE and age >= limits.handshake_seconds:
-        return "handshake"
-    if phase is Phase.HEAD and age >= limits.head_seconds:
-        return "head_timeout"
-    is_answering = phase is Phase.ANSWERING or (phase is Phase.CLOSING and activity.unsent_bytes)
-    if is_answering and age >= limits.answer_seconds:
-        return "stalled"
-    if phase is Phase.IDLE and age >= limits.idle_seconds:
-        return "idle"
-    if phase is Phase.CLOSING and not activity.unsent_bytes and age >= limits.linger_seconds:
-        return "closed"
-    return None
+    answering: tuple[float, Timeout] = (limits.answer_seconds, "stalled")
+    ends: dict[Phase, tuple[float, Timeout]] = {
+        Phase.HANDSHAKE: (limits.handshake_seconds, "handshake"),
+        Phase.HEAD: (limits.head_seconds, "head_timeout"),
+        Phase.ANSWERING: answering,
+        Phase.STREAMING: (math.inf, "stalled"),
+        Phase.IDLE: (limits.idle_seconds, "idle"),
+        Phase.CLOSING: answering if activity.unsent_bytes else (limits.linger_seconds, "closed"),
+    }
+    seconds, reason = ends[activity.phase]
+    return reason if now - activity.since >= seconds else None

@@ -104,13 +104,13 @@ class AuthMiddleware:
         if bucket is not None and not bucket.take(self._clock()):
             retry = _retry_after(bucket.retry_after_seconds)
             return _Refusal("rate", 429, "more requests than rate_limit allows", retry)
-        if not active.users:
+        if not active.config.users:
             return None
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         login = credentials(given[0]) if len(given) == 1 else None
         address = (scope.get("client") or ("",))[0]
         try:
-            if login and await self._passwords.check(active.users, *login, address):
+            if login and await self._passwords.check(active.config.users, *login, address):
                 return None
         except Busy:
             retry = _retry_after(RETRY_SECONDS)
@@ -120,7 +120,7 @@ class AuthMiddleware:
         )
 
     def _limit(self, active: ActiveConfig) -> Bucket | None:
-        limit = active.rate_limit
+        limit = active.config.rate_limit
         if limit is None:
             self._bucket = None
         elif self._bucket is None or self._bucket.limit != limit:
@@ -145,12 +145,12 @@ class AuthMiddleware:
 
 def _dressed(send: Send, active: ActiveConfig) -> Send:
     """Return `send` with the configured headers, in the place of the application's own."""
-    names = {name for name, _ in active.headers}
+    names = {name for name, _ in active.config.headers}
 
     async def dressed(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = [pair for pair in message.get("headers", ()) if pair[0].lower() not in names]
-            message = {**message, "headers": [*own, *active.headers]}
+            message = {**message, "headers": [*own, *active.config.headers]}
         await send(message)
 
     return dressed

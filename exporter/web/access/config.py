@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from exporter.errors import ConfigError, clipped, one_line, shown
 from exporter.yaml_lines import Document, KeyPath
@@ -76,32 +76,42 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 """The headers that may be set, and their values where only some are allowed."""
 
+ALWAYS_SENT = frozenset({"X-Content-Type-Options"})
+"""Every answer has this header with its only value, whatever the file says."""
+
 MOST_BURST = 2**31 - 1
 
-_TOP = ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit")
-_TLS = (
-    "cert_file",
-    "key_file",
-    "cert",
-    "key",
-    "client_auth_type",
-    "client_ca_file",
-    "client_ca",
-    "client_allowed_sans",
-    "min_version",
-    "max_version",
-    "cipher_suites",
-    "curve_preferences",
-    "prefer_server_cipher_suites",
+_TEXT, _PEM, _FLAG, _LIST = "text", "text in PEM form", "true or false", "a list of texts"
+_BURST = f"a whole number from 0 to {MOST_BURST}"
+_ANY = ""
+"""It is checked elsewhere."""
+_TYPES: Mapping[str, type] = {_TEXT: str, _PEM: str, _FLAG: bool, _LIST: list, _BURST: int}
+"""By what is expected. No message quotes what is there instead of PEM or a list."""
+_TOP = dict.fromkeys(
+    ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"), _ANY
 )
+_TLS = {
+    "cert_file": _TEXT,
+    "key_file": _TEXT,
+    "cert": _PEM,
+    "key": _PEM,
+    "client_auth_type": _TEXT,
+    "client_ca_file": _TEXT,
+    "client_ca": _PEM,
+    "client_allowed_sans": _LIST,
+    "min_version": _TEXT,
+    "max_version": _TEXT,
+    "cipher_suites": _LIST,
+    "curve_preferences": _LIST,
+    "prefer_server_cipher_suites": _FLAG,
+}
 
 COSTS = range(4, 19)
 """One more takes twice the time: 0.07 s at 10, about 20 s at 18."""
 
-_HASH = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$(?P<salt>[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}")
+_HASH = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}(?P<end>.)[./A-Za-z0-9]{31}")
 _LAST_OF_SALT = frozenset(".Oeu")
 """22 letters hold 132 bits, the salt has 128: the last four are 0."""
-
 
 LONGEST_SECONDS = 2**63 / 1e9
 """What Go can hold: 292 years."""
@@ -119,14 +129,10 @@ _UNITS = {
 _PART = rf"([0-9]{{1,20}}(?:\.[0-9]{{0,20}})?|\.[0-9]{{1,20}})({'|'.join(_UNITS)})"
 _DURATION = re.compile(rf"(?:{_PART}){{1,8}}")
 
-
 _LONGEST_COMPARED = 100
 
 Key = str | tuple[str | int, ...] | None
 """Of the section's own keys, of an item below one, or None for the section itself."""
-
-
-T = TypeVar("T", str, bool, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +195,8 @@ class WebConfig:
     """The whole file; ``WebConfig()`` is an empty one."""
 
     tls: Tls | None = None
-    headers: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Names in lower case, and values, that every answer has."""
     users: Mapping[str, Hash] = field(default_factory=dict, repr=False)
     rate_limit: RateLimit | None = None
     notes: tuple[str, ...] = ()
@@ -204,21 +211,21 @@ def parse(document: Document, folder: Path) -> WebConfig:
     """
     notes: list[str] = []
     top = Section(document, (), document.value, _TOP)
-    http = top.section("http_server_config", ("http2", "headers"))
-    http2 = http.boolean("http2")
+    http = top.section("http_server_config", {"http2": _FLAG, "headers": _ANY})
+    http2 = http.values.get("http2")
     if http2:
         notes.append(f"{http.place('http2')}: has no effect, only HTTP/1.1 is served")
     return WebConfig(
         tls=_tls(top.section("tls_server_config", _TLS), folder, notes, http2=http2 is not False),
-        headers=_headers(http.section("headers", tuple(HEADERS))),
+        headers=_headers(http.section("headers", dict.fromkeys(HEADERS, _ANY))),
         users=_users(top),
-        rate_limit=_rate_limit(top.section("rate_limit", ("interval", "burst")), notes),
+        rate_limit=_rate_limit(top, notes),
         notes=tuple(notes),
     )
 
 
 def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tls | None:
-    if not any(section.is_given(key) for key in _TLS):
+    if not any(value not in (None, "") for value in section.values.values()):
         return None
     cert = _pem(section, "cert", folder, notes)
     key = _pem(section, "key", folder, notes)
@@ -227,7 +234,10 @@ def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tl
         raise section.error(None, f"missing one of {name} or {name}_file")
     client_ca = _pem(section, "client_ca", folder, notes)
     client_auth = _client_auth(section)
-    allowed_sans = _allowed_sans(section)
+    sans = section.values.get("client_allowed_sans")
+    if sans == []:
+        raise section.error("client_allowed_sans", "nobody could connect, expected a name or more")
+    allowed_sans = frozenset(map(normal, sans or ()))
     if client_auth == "NoClientCert":
         if client_ca is not None:
             raise section.error(
@@ -243,8 +253,8 @@ def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tl
             f"{section.place('client_auth_type')}: without client_ca_file or client_ca, no "
             "client's certificate is trusted"
         )
-    least = section.choice("min_version", VERSIONS) or "TLS12"
-    most = section.choice("max_version", VERSIONS) or "TLS13"
+    least = section.choice("min_version", "TLS12", VERSIONS)
+    most = section.choice("max_version", "TLS13", VERSIONS)
     if VERSIONS[least] > VERSIONS[most]:
         raise section.error(
             "max_version", f"expected at least min_version ({least}), got {shown(most)}"
@@ -260,12 +270,12 @@ def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tl
         max_version=most,
         ciphers=_ciphers(section, least, most, http2=http2),
         curves=_known_words(section, "curve_preferences", tuple(CURVES)),
-        prefer_server_ciphers=section.boolean("prefer_server_cipher_suites") is not False,
+        prefer_server_ciphers=section.values.get("prefer_server_cipher_suites") is not False,
     )
 
 
 def _pem(section: Section, key: str, folder: Path, notes: list[str]) -> Pem | None:
-    text, name = section.secret(key), section.text(f"{key}_file")
+    text, name = section.values.get(key), section.values.get(f"{key}_file")
     if name:
         if text:
             notes.append(f"{section.place(key)}: has no effect beside {key}_file")
@@ -274,21 +284,14 @@ def _pem(section: Section, key: str, folder: Path, notes: list[str]) -> Pem | No
 
 
 def _client_auth(section: Section) -> str:
-    text = section.text("client_auth_type")
+    text = section.values.get("client_auth_type")
     if text in NOT_VERIFYING:
         raise section.error(
             "client_auth_type",
             f"{text} does not verify certificates, expected RequireAndVerifyClientCert or "
             "VerifyClientCertIfGiven",
         )
-    return section.choice("client_auth_type", CLIENT_AUTH) or "NoClientCert"
-
-
-def _allowed_sans(section: Section) -> frozenset[str]:
-    names = section.words("client_allowed_sans")
-    if not names and section.is_given("client_allowed_sans"):
-        raise section.error("client_allowed_sans", "nobody could connect, expected a name or more")
-    return frozenset(normal(name) for name in names)
+    return section.choice("client_auth_type", "NoClientCert", CLIENT_AUTH)
 
 
 def _ciphers(section: Section, least: str, most: str, *, http2: bool) -> tuple[str, ...]:
@@ -309,73 +312,61 @@ def _ciphers(section: Section, least: str, most: str, *, http2: bool) -> tuple[s
 
 
 def _known_words(section: Section, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    names = section.words(key)
+    names = section.values.get(key) or ()
     for position, name in enumerate(names):
         section.known((key, position), name, known)
     return tuple(dict.fromkeys(names))
 
 
-def _headers(section: Section) -> tuple[tuple[str, str], ...]:
+def _headers(section: Section) -> tuple[tuple[bytes, bytes], ...]:
     found = []
     for name, allowed in HEADERS.items():
-        value = section.scalar(name)
+        value = section.values.get(name)
         if value is None:
             continue
+        if type(value) is int and abs(value) < 10**9:
+            value = str(value)
+        section.check(name, value, _TEXT)
         if allowed and value not in allowed:
             raise section.error(name, f"expected {' or '.join(allowed)}, got {shown(value)}")
         if not (value.isascii() and value.isprintable()):
             raise section.error(name, "expected printable ASCII letters")
-        if value.strip():
-            found.append((name, value.strip()))
+        if value.strip() and name not in ALWAYS_SENT:
+            found.append((name.lower().encode(), value.strip().encode()))
     return tuple(found)
 
 
 def _users(top: Section) -> dict[str, Hash]:
     users = top.section("basic_auth_users", None)
-    return {name: _hash(users, name, value) for name, value in users.values.items()}
+    for name, value in users.values.items():
+        if not name or ":" in name:
+            raise users.error(name, "expected a user's name, without a colon")
+        found = _HASH.fullmatch(value) if isinstance(value, str) else None
+        if found is None or int(found["cost"]) not in COSTS or found["end"] not in _LAST_OF_SALT:
+            raise users.error(
+                name,
+                f"expected a bcrypt hash of cost {COSTS.start} to {COSTS.stop - 1}, such as "
+                "htpasswd -nB prints after the colon",
+            )
+    return {name: Hash(value) for name, value in users.values.items()}
 
 
-def _hash(users: Section, name: str, value: Any) -> Hash:
-    if not name or ":" in name:
-        raise users.error(name, "expected a user's name, without a colon")
-    if not isinstance(value, str) or not is_hash(value):
-        raise users.error(
-            name,
-            f"expected a bcrypt hash of cost {COSTS.start} to {COSTS.stop - 1}, such as htpasswd "
-            "-nB prints after the colon",
-        )
-    return Hash(value)
-
-
-def _rate_limit(section: Section, notes: list[str]) -> RateLimit | None:
-    interval = _interval(section)
-    burst = section.integer("burst", MOST_BURST) or 0
-    if not interval:
+def _rate_limit(top: Section, notes: list[str]) -> RateLimit | None:
+    section = top.section("rate_limit", {"interval": _ANY, "burst": _BURST})
+    interval, burst = section.values.get("interval"), section.values.get("burst") or 0
+    try:
+        # A number alone is nanoseconds in Go, and hardly ever meant.
+        text = "0" if interval is None or (type(interval) is int and not interval) else interval
+        length = seconds(text if isinstance(text, str) else "")
+    except ValueError:
+        raise section.error(
+            "interval", f"expected a duration such as 1s, 100ms or 1m30s, got {shown(interval)}"
+        ) from None
+    if not length:
         return None
     if not burst:
         notes.append(f"{section.place(None)}: with a burst of 0, every request is refused")
-    return RateLimit(interval, burst)
-
-
-def _interval(section: Section) -> float:
-    value = section.values.get("interval")
-    if value is None or (value == 0 and isinstance(value, int) and not isinstance(value, bool)):
-        return 0.0
-    try:
-        # A number alone is nanoseconds in Go, and hardly ever meant.
-        return seconds(value if isinstance(value, str) else "")
-    except ValueError:
-        raise section.error(
-            "interval", f"expected a duration such as 1s, 100ms or 1m30s, got {shown(value)}"
-        ) from None
-
-
-def is_hash(text: str) -> bool:
-    """Return whether it is a hash of versions 2a, 2b or 2y that is computed in some seconds."""
-    found = _HASH.fullmatch(text)
-    if found is None:
-        return False
-    return int(found["cost"]) in COSTS and found["salt"][-1] in _LAST_OF_SALT
+    return RateLimit(length, burst)
 
 
 def seconds(text: str) -> float:
@@ -414,8 +405,9 @@ class Section:
     """
 
     def __init__(
-        self, document: Document, path: KeyPath, value: Any, known: Sequence[str] | None
+        self, document: Document, path: KeyPath, value: Any, known: Mapping[str, str] | None
     ) -> None:
+        """Take the mapping at a path, and what is expected of each key."""
         self._document = document
         self._path = path
         if value is None:
@@ -427,9 +419,22 @@ class Section:
         self.values: Mapping[str, Any] = value
         if known is None:
             return
-        for key in value:
+        for key, each in value.items():
             if key not in known:
                 raise self.error(key, f"not known, {_expected(key, known)}")
+            if each is not None and known[key] != _ANY:
+                self.check(key, each, known[key])
+
+    def check(self, key: str, value: Any, expected: str) -> None:
+        """Refuse a value that is not what is expected, a key of `_TYPES`."""
+        in_range = expected != _BURST or (type(value) is int and 0 <= value <= MOST_BURST)
+        if type(value) is not _TYPES[expected] or not in_range:
+            got = "" if expected in (_PEM, _LIST) else f", got {_described(value)}"
+            raise self.error(key, f"expected {expected}{got}")
+        items: list[Any] = value if isinstance(value, list) else []
+        for position, item in enumerate(items):
+            if not isinstance(item, str) or not item:
+                raise self.error((key, position), f"expected text, got {_described(item)}")
 
     def place(self, key: Key) -> str:
         """Return the place of this key, as messages begin."""
@@ -444,53 +449,13 @@ class Section:
         """Return the error that something is wrong with this key."""
         return ConfigError(f"{self.place(key)}: {one_line(problem)}")
 
-    def is_given(self, key: str) -> bool:
-        """Return whether something is said; neither nothing nor an empty text is."""
-        return self.values.get(key) not in (None, "")
-
-    def section(self, key: str, known: Sequence[str] | None) -> Section:
+    def section(self, key: str, known: Mapping[str, str] | None) -> Section:
         """Return the mapping below a key."""
         return Section(self._document, (*self._path, key), self.values.get(key), known)
 
-    def _typed(self, key: str, kind: type[T], expected: str) -> T | None:
-        value = self.values.get(key)
-        if value is None or type(value) is kind:
-            return value
-        raise self.error(key, f"expected {expected}, got {_described(value)}")
-
-    def text(self, key: str) -> str | None:
-        """Return a text."""
-        return self._typed(key, str, "text")
-
-    def secret(self, key: str) -> str | None:
-        """Return a text that no message quotes."""
-        if not isinstance(self.values.get(key), str | None):
-            raise self.error(key, "expected text in PEM form")
-        return self.text(key)
-
-    def scalar(self, key: str) -> str | None:
-        """Return a text, or a whole number as text."""
-        value = self.values.get(key)
-        if type(value) is int and abs(value) < 10**9:
-            return str(value)
-        return self.text(key)
-
-    def boolean(self, key: str) -> bool | None:
-        """Return a boolean."""
-        return self._typed(key, bool, "true or false")
-
-    def integer(self, key: str, most: int) -> int | None:
-        """Return a whole number from 0 on."""
-        expected = f"a whole number from 0 to {most}"
-        value = self._typed(key, int, expected)
-        if value is not None and not 0 <= value <= most:
-            raise self.error(key, f"expected {expected}, got {_described(value)}")
-        return value
-
-    def choice(self, key: str, known: Iterable[str]) -> str | None:
+    def choice(self, key: str, default: str, known: Iterable[str]) -> str:
         """Return one of the known words; empty is nothing."""
-        text = self.text(key)
-        return self.known(key, text, known) if text else None
+        return self.known(key, self.values.get(key) or default, known)
 
     def known(self, key: Key, text: str, known: Iterable[str]) -> str:
         """Return the text if it is one of the known words."""
@@ -499,20 +464,8 @@ class Section:
             raise self.error(key, f"{shown(text)} is not known, {_expected(text, words)}")
         return text
 
-    def words(self, key: str) -> tuple[str, ...]:
-        """Return a list of texts, none of them empty."""
-        value = self.values.get(key)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise self.error(key, "expected a list of texts")
-        for position, item in enumerate(value):
-            if not isinstance(item, str) or not item:
-                raise self.error((key, position), f"expected text, got {_described(item)}")
-        return tuple(value)
 
-
-def _expected(got: str, known: Sequence[str]) -> str:
+def _expected(got: str, known: Iterable[str]) -> str:
     near = get_close_matches(got, known, n=1) if len(got) <= _LONGEST_COMPARED else []
     return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
 

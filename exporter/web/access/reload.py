@@ -18,7 +18,7 @@ from typing import Any
 from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigError, one_line, out_of_resources
 from exporter.files import open_regular
-from exporter.web.access.config import Hash, Pem, RateLimit, WebConfig, parse
+from exporter.web.access.config import Pem, WebConfig, parse
 from exporter.web.access.tls import allowed, server_context
 from exporter.web.threads import Threads
 from exporter.yaml_lines import decoded, loads
@@ -36,25 +36,11 @@ FRESH_SECONDS = 1.0
 """How old a look may be for a request on a connection that is kept."""
 WATCH_SECONDS = 1.0
 """Between two looks while a stream is open, which makes no requests."""
-ALWAYS_SENT = frozenset({"X-Content-Type-Options"})
-"""Every answer has this header with its only value, whatever the files say."""
 
 Signature = tuple[int, ...] | int
 """Device, inode, size and two times; or the number of the error."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class LoadedConfig:
-    """What the files say, ready for use."""
-
-    config: WebConfig
-    context: ssl.SSLContext | None
-    digests: tuple[bytes, ...]
-    """Of the content of each file, the configuration first."""
-    notes: tuple[str, ...] = ()
-    """What has no effect, or another one than was meant; a line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +49,20 @@ class ActiveConfig:
 
     context: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
-    allowed_sans: frozenset[str] = frozenset()
-    """Names of which a client's certificate must have one; none if there is no such rule."""
-    generation: int = 0
+    config: WebConfig = field(default_factory=WebConfig)
+    digests: tuple[bytes, ...] = ()
+    """Of the content of each file, the configuration first."""
+    notes: tuple[str, ...] = ()
+    """What has no effect, or another one than was meant; a line each."""
+    generation: int = 1
     """Grows when the files change; older connections end after their answer."""
     problem: str | None = None
     """Why the files cannot be used, in one line."""
-    users: Mapping[str, Hash] = field(default_factory=dict, repr=False)
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Names in lower case, and values, that every answer has."""
-    rate_limit: RateLimit | None = None
 
     def admit(self, certificate: Mapping[str, Any] | None) -> bool:
         """Return whether a client with this certificate, or none, may connect."""
-        return allowed(certificate, self.allowed_sans)
+        tls = self.config.tls
+        return tls is None or allowed(certificate, tls.allowed_sans)
 
     @property
     def refuses_requests(self) -> bool:
@@ -85,7 +71,7 @@ class ActiveConfig:
         A client on an encrypted connection was accepted while they were good; without TLS, or where
         there are passwords, no client can be authenticated.
         """
-        return self.problem is not None and (self.context is None or bool(self.users))
+        return self.problem is not None and (self.context is None or bool(self.config.users))
 
 
 @dataclass
@@ -140,8 +126,8 @@ def _signature(status: os.stat_result) -> Signature:
 
 
 def load(
-    path: Path, files: Files | None = None, before: LoadedConfig | None = None
-) -> LoadedConfig:
+    path: Path, files: Files | None = None, before: ActiveConfig | None = None
+) -> ActiveConfig:
     """Read a web configuration file and what it names; return `before` where all is the same.
 
     Raises:
@@ -161,8 +147,9 @@ def load(
     contents = [None if pem is None else _content(pem, files) for pem in pems]
     if before is not None and before.digests == files.digests:
         return before
+    generation = 1 if before is None else before.generation + 1
     if tls is None:
-        return LoadedConfig(config, None, files.digests, config.notes)
+        return ActiveConfig(None, config, files.digests, config.notes, generation)
     cert, key, client_ca = contents
     try:
         context, notes = server_context(tls, cert or b"", key or b"", client_ca)
@@ -171,7 +158,7 @@ def load(
     except Exception as error:
         # OpenSSL has many ways to refuse what it reads, and Python some of its own.
         raise ConfigError(f"{tls.place}: TLS cannot be set up ({one_line(repr(error))})") from error
-    return LoadedConfig(config, context, files.digests, config.notes + notes)
+    return ActiveConfig(context, config, files.digests, config.notes + notes, generation)
 
 
 def _parsed(data: bytes, path: Path) -> WebConfig:
@@ -215,9 +202,8 @@ class WebConfigWatcher:
         self._is_unreadable = False
         """Whether there were no resources to look at the files the last time."""
         self._files = Files(self._clock.time())
-        self._loaded = load(path, self._files)
-        self.active = _active(self._loaded, 1)
-        _log_notes(self._loaded)
+        self.active = load(path, self._files)
+        _log_notes(self.active)
 
     @property
     def ok(self) -> bool:
@@ -280,16 +266,16 @@ class WebConfigWatcher:
             self._looked_at = self._clock.monotonic()
 
     async def _look(self) -> None:
-        files, loaded = self._files, self._loaded
+        files, active = self._files, self.active
         now, wall = self._clock.monotonic(), self._clock.time()
-        is_due = self.active.problem is not None and now - self._tried_at >= RETRY_SECONDS
+        is_due = active.problem is not None and now - self._tried_at >= RETRY_SECONDS
 
-        def look() -> tuple[Files, LoadedConfig | str] | None:
+        def look() -> tuple[Files, ActiveConfig | str] | None:
             if not is_due and not files.may_have_changed():
                 return None
             new = Files(wall)
             try:
-                return new, load(self._path, new, loaded)
+                return new, load(self._path, new, active)
             except ConfigError as error:
                 if out_of_resources(error):
                     raise
@@ -301,20 +287,19 @@ class WebConfigWatcher:
             self._files, outcome = found
             self._take(outcome)
 
-    def _take(self, outcome: LoadedConfig | str) -> None:
-        if isinstance(outcome, str):
-            self._break(outcome)
-        elif (outcome.context is not None) != self.is_encrypted:
+    def _take(self, found: ActiveConfig | str) -> None:
+        if isinstance(found, str):
+            self._break(found)
+        elif (found.context is not None) != self.is_encrypted:
             switched = "off" if self.is_encrypted else "on"
             self._break(f"{self._path}: TLS is switched {switched} in it, which needs a restart")
-        elif outcome is not self._loaded:
-            self._loaded = outcome
-            self.active = _active(outcome, self.active.generation + 1)
+        elif found.digests != self.active.digests:
+            self.active = found
             if self._changed is not None:
                 self._changed.set()
                 self._changed = None
             log.info("the web configuration has changed, and holds from now on")
-            _log_notes(outcome)
+            _log_notes(found)
         elif self.active.problem is not None:
             self.active = replace(self.active, problem=None)
             log.info("the web configuration can be used again")
@@ -325,22 +310,6 @@ class WebConfigWatcher:
         self.active = replace(self.active, problem=problem)
 
 
-def _active(loaded: LoadedConfig, generation: int) -> ActiveConfig:
-    config = loaded.config
-    return ActiveConfig(
-        context=loaded.context,
-        allowed_sans=frozenset() if config.tls is None else config.tls.allowed_sans,
-        generation=generation,
-        users=config.users,
-        headers=tuple(
-            (name.lower().encode(), value.encode())
-            for name, value in config.headers
-            if name not in ALWAYS_SENT
-        ),
-        rate_limit=config.rate_limit,
-    )
-
-
-def _log_notes(loaded: LoadedConfig) -> None:
-    for note in loaded.notes:
+def _log_notes(active: ActiveConfig) -> None:
+    for note in active.notes:
         log.warning("%s", note)

@@ -101,10 +101,9 @@ rate_limit:
     assert read.tls.curves == ("X25519", "CurveP256")
     assert not read.tls.prefer_server_ciphers
     assert dict(read.headers) == {
-        "Strict-Transport-Security": "max-age=31536000",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "sameorigin",
-        "X-XSS-Protection": "1",
+        b"strict-transport-security": b"max-age=31536000",
+        b"x-frame-options": b"sameorigin",
+        b"x-xss-protection": b"1",
     }
     assert read.users["alice"].cost == 4
     assert read.rate_limit == RateLimit(60.5, 3)

@@ -169,9 +169,9 @@ def test_what_changes_within_the_grain_of_a_stamp_is_seen(
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {OTHER_HASH}}}")
     clock.advance(3600)
 
-    assert asyncio.run(access.look()).users["a"].text == OTHER_HASH
+    assert asyncio.run(access.look()).config.users["a"].text == OTHER_HASH
     (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
-    assert asyncio.run(access.look()).users["a"].text == OTHER_HASH
+    assert asyncio.run(access.look()).config.users["a"].text == OTHER_HASH
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_the_rest_changes_with_the_file(tmp_path: Path) -> None:
     active = watched.look()
 
     assert active.generation == 2
-    assert active.users["a"].text == HASH
-    assert active.headers == ((b"x-frame-options", b"deny"),)
-    assert active.rate_limit is not None
+    assert active.config.users["a"].text == HASH
+    assert active.config.headers == ((b"x-frame-options", b"deny"),)
+    assert active.config.rate_limit is not None
     assert HASH not in repr(active)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.web.access.config import normal
-from exporter.web.access.reload import LoadedConfig, load
+from exporter.web.access.reload import ActiveConfig, load
 from exporter.web.access.tls import allowed
 from tests.web.access.authority import (
     authority,
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return write_files(tmp_path)
 
 
-def loaded(folder: Path, text: str) -> LoadedConfig:
+def loaded(folder: Path, text: str) -> ActiveConfig:
     (folder / "web.yml").write_text(text, encoding="utf-8")
     return load(folder / "web.yml")
 

@@ -26,12 +26,11 @@ from exporter.web.waits import live_ranks
 KEPT_SECONDS = 900.0
 POINTS = 900
 POINT_SECONDS = 1.0
-"""Readings that come faster are averaged."""
+"""Of readings that come faster the newest is kept."""
 SHORTEST_HOLE_SECONDS = 3.0
 HOLE_INTERVALS = 3
 
 _WIDTH = len(COLUMNS)
-_THROTTLED = COLUMNS.index("throttled")
 _UNKNOWN = float("nan")
 """An array has no None; nothing outside this module sees it."""
 _NO_ROW = array("f", [_UNKNOWN]) * _WIDTH
@@ -55,6 +54,10 @@ class Series(NamedTuple):
 def _column(values: array[float], name: str) -> list[float | None]:
     points = values[COLUMNS.index(name) :: _WIDTH]
     return [value if value == value else None for value in points]
+
+
+def _row(values: Values) -> array[float]:
+    return array("f", [_UNKNOWN if value is None else value for value in values])
 
 
 def _any(points: Iterable[float | None]) -> bool:
@@ -81,42 +84,10 @@ class _Ring:
         self.parts = parts
         self.known_at = now
         """When anything was last known."""
-        self._counts: list[int] | None = None
-        """How many readings each value of the newest point is the mean of, where several are."""
 
-    def put(self, at: int, values: Values, now: float) -> None:
+    def put(self, at: int, row: array[float]) -> None:
         """Replace a point."""
-        self.known_at = now
-        self._counts = None
-        start = at * _WIDTH
-        self.values[start : start + _WIDTH] = array(
-            "f", [_UNKNOWN if value is None else value for value in values]
-        )
-
-    def clear(self, at: int) -> None:
-        """Let nothing be known at a point."""
-        self._counts = None
-        start = at * _WIDTH
-        self.values[start : start + _WIDTH] = _NO_ROW
-
-    def average(self, at: int, values: Values, now: float) -> None:
-        """Take one more reading into the newest point."""
-        self.known_at = now
-        row, start = self.values, at * _WIDTH
-        if self._counts is None:
-            self._counts = [int(value == value) for value in row[start : start + _WIDTH]]
-        counts = self._counts
-        for column, value in enumerate(values):
-            if value is None:
-                continue
-            place = start + column
-            counts[column] += 1
-            if counts[column] == 1:
-                row[place] = value
-            elif column == _THROTTLED:
-                row[place] = int(row[place]) | int(value)
-            else:
-                row[place] += (value - row[place]) / counts[column]
+        self.values[at * _WIDTH : (at + 1) * _WIDTH] = row
 
 
 class History:
@@ -149,19 +120,16 @@ class History:
             for key, present in parts.items():
                 if key in self._rings and self._rings[key].parts != present:
                     del self._rings[key]
-            begun = self._advance(now)
+            is_new_point = self._advance(now)
+            for key in found:
+                if key not in self._rings:
+                    self._rings[key] = _Ring(len(self._times), now, parts.get(key, ()))
             for key, ring in self._rings.items():
-                values = found.pop(key, None)
-                if values is None:
-                    if begun:
-                        ring.clear(self._at)
-                elif begun:
-                    ring.put(self._at, values, now)
-                else:
-                    ring.average(self._at, values, now)
-            for key, values in found.items():
-                ring = self._rings[key] = _Ring(len(self._times), now, parts.get(key, ()))
-                ring.put(self._at, values, now)
+                if key in found:
+                    ring.known_at = now
+                    ring.put(self._at, _row(found[key]))
+                elif is_new_point:
+                    ring.put(self._at, _NO_ROW)
             for key in [
                 key for key, ring in self._rings.items() if now - ring.known_at > KEPT_SECONDS
             ]:
@@ -235,7 +203,7 @@ class History:
         if self._gap > max(HOLE_INTERVALS * gap, SHORTEST_HOLE_SECONDS):
             self._begin(self._last + min(max(gap, 0.0), self._gap / 2))
             for ring in self._rings.values():
-                ring.clear(self._at)
+                ring.put(self._at, _NO_ROW)
         self._begin(now)
         return True
 

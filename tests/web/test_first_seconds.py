@@ -12,8 +12,7 @@ from exporter.cli.status.render import View, view
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
-from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.read import read, snapshot_of
+from exporter.web.api.read import snapshot_of
 from exporter.web.live.rows import rows
 from exporter.web.wording import phrases, short
 from exporter.web.wording.facts import Facts
@@ -41,7 +40,7 @@ class Seconds:
     def pass_by(self, count: int) -> Iterator[tuple[list[Facts], View]]:
         for _ in range(count):
             snapshot = self._publisher.tick()
-            answer = view(snapshot_of(read(GpusAnswer, answer_of(snapshot))))
+            answer = view(snapshot_of(answer_of(snapshot)))
             yield [facts for _, _, facts in rows(snapshot)], answer
             self._clock.advance(self._interval)
 
@@ -55,7 +54,7 @@ def test_an_instance_is_measured_before_its_first_interval_has_ended() -> None:
     )
     first = snapshots.snapshot(replace(gpu, shares=shares))
     page = [facts for _, _, facts in rows(first)]
-    terminal = view(snapshot_of(read(GpusAnswer, answer_of(first))))
+    terminal = view(snapshot_of(answer_of(first)))
     assert totals(page) == terminal.title == "1 GPU, 2 MIG instances: 2 measuring"
 
 

@@ -14,8 +14,7 @@ from exporter.cli.config import Settings
 from exporter.cli.http_get import Answer, DaemonAddress, get
 from exporter.errors import SourceError, one_line
 from exporter.model.snapshot import Snapshot
-from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.read import UnexpectedError, read, snapshot_of
+from exporter.web.api.read import UnexpectedError, snapshot_of
 
 PATH = "/api/v1/gpus"
 ANSWER_SECONDS = 4.0
@@ -58,7 +57,7 @@ def read_answer(url: str, body: bytes) -> Snapshot:
     if not isinstance(value, dict) or "gpus" not in value:
         raise SourceError(f"{url}: expected the JSON of a roofline-exporter")
     try:
-        return snapshot_of(read(GpusAnswer, value))
+        return snapshot_of(value)
     except UnexpectedError as error:
         raise SourceError(one_line(f"{url}: {error} (is the daemon of another version?)")) from None
 

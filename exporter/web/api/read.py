@@ -6,23 +6,21 @@ start fast.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields, replace
 from functools import lru_cache
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from exporter.errors import clipped
 from exporter.model.reading import XidRecord
 from exporter.model.snapshot import Gpu, Rank, Snapshot, SourceState
 from exporter.model.workload import Workload
-from exporter.web.api.models.gpus import GpuJson, GpuRankJson, GpusAnswer
+from exporter.web.api.models.gpus import GpusAnswer
 from exporter.web.api.models.json import Json, json_name, path_of
 
 HIGHEST = 1e100
 """Numbers beyond it are no readings, and neither are NaN and infinity."""
-
-T = TypeVar("T", bound=Json)
 
 
 class UnexpectedError(ValueError):
@@ -31,15 +29,6 @@ class UnexpectedError(ValueError):
     def __init__(self, key: str, expected: str, value: object) -> None:
         got = clipped(json.dumps(value))
         super().__init__(f"{key}: expected {expected}, got {got}".removeprefix(": "))
-
-
-def read(kind: type[T], value: object) -> T:
-    """Return parsed JSON as one of the API's types; members that the type lacks are left out.
-
-    Raises:
-        UnexpectedError: something is missing, or is of another type.
-    """
-    return _object(kind, value, "")
 
 
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
@@ -55,10 +44,8 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 
 def _value(kind: Any, value: object, key: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Json):
-        return _object(kind, value, key)
+        return _object(kind, value, key, {})
     inner = get_args(kind)
-    if NoneType in inner:
-        return None if value is None else _value(inner[0], value, key)
     found = _checked(get_origin(kind) or kind, value, key)
     if isinstance(found, list):
         return [_value(inner[0], each, f"{key}[{at}]") for at, each in enumerate(found)]
@@ -75,79 +62,75 @@ def _checked(kind: type, value: Any, key: str) -> Any:
     return kind(value)
 
 
-def _object(kind: Callable[..., T], value: object, key: str) -> T:
+def _object(kind: Any, value: object, key: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """Add to a tree what is known of one of the API's types, as the snapshot names it."""
     members = _checked(dict, value, key)
-    found = {}
-    for name, inner, required in _members(kind):
-        shown = json_name(name)
-        if shown in members:
-            found[name] = _value(inner, members[shown], f"{key}.{shown}".removeprefix("."))
-        elif required:
+    for one, hint, required in _members(kind):
+        shown, is_optional = json_name(one.name), NoneType in get_args(hint)
+        if shown not in members and required:
             raise UnexpectedError(key, f"the key {shown!r}", value)
-    return kind(**found)
+        if shown not in members or (members[shown] is None and is_optional):
+            continue
+        inner = get_args(hint)[0] if is_optional else hint
+        below, path, at = f"{key}.{shown}".removeprefix("."), path_of(one), tree
+        is_object = isinstance(inner, type) and issubclass(inner, Json)
+        for name in path if is_object else path[:-1]:
+            at = at.setdefault(name, {})
+        if is_object:
+            _object(inner, members[shown], below, at)
+        else:
+            at[path[-1]] = _value(inner, members[shown], below)
+    return tree
 
 
 @lru_cache
-def _members(kind: Any) -> list[tuple[str, Any, bool]]:
-    """Return name and type of each field, and whether it must be there."""
+def _members(kind: Any) -> list[tuple[Field[Any], Any, bool]]:
+    """Return each field with its type, and whether it must be there."""
     hints = get_type_hints(kind)
     return [
-        (each.name, hints[each.name], each.default is each.default_factory is MISSING)
+        (each, hints[each.name], each.default is each.default_factory is MISSING)
         for each in fields(kind)
     ]
 
 
-def snapshot_of(answer: GpusAnswer) -> Snapshot:
-    """Return what an answer says of a snapshot: all that the facts about GPUs are made from."""
+def snapshot_of(value: object) -> Snapshot:
+    """Return what the parsed JSON says of a snapshot: all that facts about GPUs are made from.
+
+    Members that are not known are left out.
+
+    Raises:
+        UnexpectedError: something is missing, or is of another type.
+    """
+    answer = _object(GpusAnswer, value, "", {})
+    gpus, sources = answer["gpus"], answer.get("sources", {})
     return Snapshot(
-        answer.timestamp_seconds or 0.0,
-        tuple(map(_gpu, answer.gpus)),
-        {name: _made(SourceState, _tree(state)) for name, state in answer.source_states.items()},
-        answer.problem,
-        ranks=tuple(_rank(rank, gpu.uuid) for gpu in answer.gpus for rank in gpu.ranks),
+        answer.get("timestamp_seconds", 0.0),
+        tuple(map(_gpu, gpus)),
+        {name: _made(SourceState, state) for name, state in sources.items()},
+        answer.get("problem"),
+        ranks=tuple(_rank(rank, gpu["device"]["uuid"]) for gpu in gpus for rank in gpu["ranks"]),
     )
 
 
-def _gpu(gpu: GpuJson) -> Gpu:
-    tree = _tree(gpu)
-    del tree["xids"]
-    made: Gpu = _made(Gpu, tree)
-    virtualized = gpu.modes.get("virtualization") == "vgpu_guest"
-    celsius = None if gpu.board is None else gpu.board.temperature_celsius.get("gpu")
+def _gpu(tree: dict[str, Any]) -> Gpu:
+    made: Gpu = _made(Gpu, {**tree, "xids": {}})
+    celsius = tree.get("vitals", {}).get("temperatures_celsius", {}).get("gpu")
     return replace(
         made,
-        device=replace(made.device, virtualized=virtualized),
+        device=replace(
+            made.device, virtualized=made.device.modes.get("virtualization") == "vgpu_guest"
+        ),
         vitals=made.vitals and replace(made.vitals, temperature_celsius=celsius),
-        xids={each.xid: XidRecord(each.count, each.last_timestamp_seconds) for each in gpu.xids},
+        xids={
+            each["xid"]: XidRecord(each["count"], each["last_timestamp_seconds"])
+            for each in tree["xids"]
+        },
     )
 
 
-def _rank(rank: GpuRankJson, uuid: str) -> Rank:
-    made: Rank = _made(Rank, _tree(rank))
-    return replace(made, gpu_uuid=uuid, phase="data" if rank.waiting_for_data else None)
-
-
-def _tree(value: Any, tree: dict[str, Any] | None = None) -> Any:
-    """Return what is known of one of the API's types, by the names that it has in the snapshot."""
-    if isinstance(value, list):
-        return list(map(_tree, value))
-    if isinstance(value, dict):
-        return {name: _tree(each) for name, each in value.items()}
-    if not is_dataclass(value):
-        return value
-    tree = {} if tree is None else tree
-    for one in fields(value):
-        found, path, at = getattr(value, one.name), path_of(one), tree
-        if found is None:
-            continue
-        is_object = isinstance(found, Json)
-        for name in path if is_object else path[:-1]:
-            at = at.setdefault(name, {})
-        if is_object:
-            _tree(found, at)
-        else:
-            at[path[-1]] = _tree(found)
-    return tree
+def _rank(tree: dict[str, Any], uuid: str) -> Rank:
+    made: Rank = _made(Rank, tree)
+    return replace(made, gpu_uuid=uuid, phase="data" if tree.get("waiting_for_data") else None)
 
 
 def _made(kind: Any, tree: Any) -> Any:
@@ -161,9 +144,9 @@ def _made(kind: Any, tree: Any) -> Any:
         known = tree or {}
         return kind(
             **{
-                name: _made(hint, known.get(name))
-                for name, hint, required in _members(kind)
-                if required or name in known
+                each.name: _made(hint, known.get(each.name))
+                for each, hint, required in _members(kind)
+                if required or each.name in known
             }
         )
     if origin is tuple:

@@ -11,9 +11,8 @@ from exporter.cli.status.render import rendered, view
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.convert import gpus_answer
-from exporter.web.api.models.gpus import GpusAnswer
 from exporter.web.api.models.json import json_text
-from exporter.web.api.read import read, snapshot_of
+from exporter.web.api.read import snapshot_of
 from tests import snapshots
 
 HOSTILE = (
@@ -62,7 +61,7 @@ def node() -> dict[str, Any]:
 
 
 def lines_of(answer: object, columns: int = 160, **options: Any) -> list[str]:
-    shown = view(snapshot_of(read(GpusAnswer, answer)), **options)
+    shown = view(snapshot_of(answer), **options)
     return list(rendered(shown, Screen(columns)))
 
 

@@ -20,8 +20,7 @@ from exporter.cli.terminal.screen import Screen
 from exporter.errors import SourceError
 from exporter.model.reading import Memory, Utilization, Vitals
 from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
-from exporter.web.api.models.gpus import GpusAnswer
-from exporter.web.api.read import read, snapshot_of
+from exporter.web.api.read import snapshot_of
 from tests import snapshots
 from tests.cli.status.answers import HOSTILE, NODE, answer_of, assert_fits, lines_of, node, row
 from tests.snapshots import EXAMPLES
@@ -77,7 +76,7 @@ def test_data_stall_belongs_to_live_ranks_of_that_gpu() -> None:
 def test_a_lost_gpu_is_one_grey_line_with_the_reason() -> None:
     """Its last readings are not shown."""
     screen = Screen(160, colour=True)
-    answer = read(GpusAnswer, answer_of(EXAMPLES["lost"]))
+    answer = answer_of(EXAMPLES["lost"])
     line = list(rendered(view(snapshot_of(answer)), screen))[-1]
 
     assert line.count("\x1b[2m") == 3

@@ -7,11 +7,11 @@ import gzip
 from dataclasses import replace
 
 import pytest
+from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
-from exporter.web.api.read import read
 from exporter.web.columns import COLUMNS
 from tests import snapshots
 from tests.web.at_work import at_work
@@ -30,7 +30,7 @@ def test_columns(daemon: Daemon) -> None:
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["cache-control"] == "no-store"
-    found = read(HistoryAnswer, answer.json())
+    found = TypeAdapter(HistoryAnswer).validate_python(answer.json())
     assert found.uuid == H100
     assert found.throttle_reasons == list(THROTTLE_REASONS)
     assert found.timestamps == [snapshots.NOW, snapshots.NOW + 1, snapshots.NOW + 2]
@@ -117,7 +117,7 @@ def trails(daemon: Daemon) -> TrailsAnswer:
     answer = daemon.client.get(TRAILS)
     assert answer.status_code == 200
     assert answer.headers["cache-control"] == "no-store"
-    return read(TrailsAnswer, answer.json())
+    return TypeAdapter(TrailsAnswer).validate_python(answer.json())
 
 
 def test_trails(daemon: Daemon) -> None:

@@ -13,9 +13,8 @@ from exporter.cli.status.render import view
 from exporter.publisher import Publisher, Rules
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.history import TRAIL_COLUMNS, trails_json
-from exporter.web.api.models.gpus import GpusAnswer
 from exporter.web.api.models.json import json_text
-from exporter.web.api.read import read, snapshot_of
+from exporter.web.api.read import snapshot_of
 from exporter.web.live.rows import values_of
 from exporter.web.live.view import Views
 from exporter.web.store import Store
@@ -78,7 +77,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
             page = views.latest()
             seen.rows.append(list(page["rows"].values()))
             seen.totals.add(page["totals"])
-            answer = read(GpusAnswer, json.loads(json_text(gpus_answer(snapshot))))
+            answer = json.loads(json_text(gpus_answer(snapshot)))
             seen.status.add(tuple(state(each) for each in view(snapshot_of(answer)).gpus))
         node.fleet.stop()
         yield seen

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web import waits
 from exporter.web.columns import ESTIMATE, is_old, measured_saturation, readings
 from exporter.web.wording.facts import (
     Counting,
     Facts,
-    Holder,
     Range,
     Saturation,
     XidSeen,
@@ -23,7 +22,7 @@ from exporter.web.wording.facts import (
 from exporter.web.wording.measuring import relevant, uncounted
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason, notice
-from exporter.web.wording.whose import display_names, words_of, workload_words
+from exporter.web.wording.whose import display_names, words_of
 
 
 def notice_of(snapshot: Snapshot) -> str | None:
@@ -61,7 +60,12 @@ def lines_of(snapshot: Snapshot) -> Iterator[Line]:
                 facts = replace(facts, digits=gpu.device.uuid[-4:])
             if share is not None:
                 facts = _with_work(facts, gpu, share, values)
-                facts = _with_jobs(facts, here, jobs)
+                job = waits.job_of(here)
+                facts = replace(
+                    facts,
+                    waiting_for_data=waits.waiting(here),
+                    job=None if job is None else cut(jobs[job]),
+                )
             yield Line(gpu, share, values, facts)
 
 
@@ -105,9 +109,14 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
     idle_seconds = share.totals.idle_for_seconds
     roofs = roofline if recent is None else recent
     limited = {} if recent is None else recent.limited_ratio
+    profiles = (
+        profile_name(each.profile)
+        for each in gpu.device.instances
+        if each.gpu_instance == share.gpu_instance
+    )
     return replace(
         facts,
-        profile=_profile(gpu, share.gpu_instance),
+        profile=next(profiles, None),
         architecture=gpu.device.architecture,
         virtual=gpu.device.virtualized,
         counting=_counting(gpu, share),
@@ -126,7 +135,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         idle_seconds=idle_seconds,
         held=share.held,
         held_idle_seconds=share.totals.held_idle_seconds,
-        holder=_holder(share),
+        holder=share.holder,
         workloads=words_of(share.work.workloads),
         allocated=share.work.allocated,
         unopened_seconds=share.totals.unopened_for_seconds,
@@ -150,22 +159,6 @@ def _counting(gpu: Gpu, share: Share) -> Counting | None:
     )
 
 
-def _profile(gpu: Gpu, gpu_instance: int | None) -> str | None:
-    for each in gpu.device.instances:
-        if each.gpu_instance == gpu_instance:
-            return profile_name(each.profile)
-    return None
-
-
-def _with_jobs(facts: Facts, ranks: Sequence[Rank], names: Mapping[str, str]) -> Facts:
-    job = waits.job_of(ranks)
-    return replace(
-        facts,
-        waiting_for_data=waits.waiting(ranks),
-        job=None if job is None else cut(names[job]),
-    )
-
-
 def _saturation(share: Share, values: Mapping[str, float]) -> Saturation | None:
     now, recent = share.saturation, share.recent
     if now is None:
@@ -181,11 +174,3 @@ def _data_stall(values: Mapping[str, float]) -> Range | None:
     if "stall_lower" in values:
         return Range(values["stall_lower"], values["stall_upper"])
     return None
-
-
-def _holder(share: Share) -> Holder | None:
-    found = share.holder
-    if found is None:
-        return None
-    workload = None if found.workload is None else workload_words(found.workload)
-    return Holder(found.owner, found.command, found.work_class, workload)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from exporter.model.snapshot import Holder
+
 OBSERVED_RATIO = 0.9
 """An idle GPU was idle for this share of the window; the clocks of both never agree exactly."""
 
@@ -16,18 +18,6 @@ class Range(NamedTuple):
 
     lower: float
     upper: float
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that holds a GPU."""
-
-    owner: str | None = None
-    command: str | None = None
-    work_class: str | None = None
-    """training, serving, notebook …"""
-    workload: str | None = None
-    """The name of its workload: team-a/notebook-7."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def holder(facts: Facts) -> str:
         whose = owner(facts)
         names = (whose and cut(whose), found.command and cut(found.command, 24))
         who = ": ".join(filter(None, names))
-        return f"{who or 'somebody'} ({cut(found.work_class or 'other', 16)})"
+        return f"{who or 'somebody'} ({cut(found.work_class, 16)})"
     if facts.held is None:
         return ""
     return "held" if facts.held else given(facts) or "held by nobody"

@@ -130,5 +130,4 @@ def holder(facts: Facts) -> str | None:
     if found is None:
         return given(facts) or None
     who = ": ".join(filter(None, (owner(facts), found.command)))
-    work_class = f"({found.work_class})" if found.work_class else ""
-    return " ".join(filter(None, (who, work_class))) or None
+    return " ".join(filter(None, (who, f"({found.work_class})")))

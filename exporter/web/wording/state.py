@@ -123,23 +123,7 @@ _RULES: tuple[tuple[str, Callable[[Facts], bool]], ...] = (
 
 
 def state(facts: Facts) -> str:
-    """Return the first word whose rule holds; all rules are of the last 10 s.
-
-    * lost, suspended: not readable
-    * ended: its recording has ended
-    * MIG: divided into instances, which have states of their own
-    * measuring: its first interval has not ended
-    * starved: a data stall of at least 20 %, or a wait for data that has taken 2 s
-    * held idle: idle for at least 10 s with a process on it
-    * unopened: allocated by a scheduler, without a process, and not seen to work
-    * free: idle without a process
-    * idle: idle otherwise
-    * clock-throttled: limited by its clock
-    * near its roof: at least 80 % saturated
-    * underused: busy for at least 80 % of the time, and less than 20 % saturated
-    * often idle: limited by idle time, or by its input and busy for less than half of the time
-    * busy: none of these
-    """
+    """Return the first word whose rule holds; all rules are of the last 10 s."""
     return next((name for name, holds in _RULES if holds(facts)), UNKNOWN)
 
 

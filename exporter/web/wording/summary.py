@@ -183,7 +183,7 @@ def _by(one: Facts) -> str:
     if holder is None:
         return f" ({cut(one.job)})" if one.job else ""
     what = [cut(each, 24) for each in (holder.command if whose else None, one.job) if each]
-    if not one.job and holder.work_class and holder.work_class != "other":
+    if not one.job and holder.work_class != "other":
         what.append(holder.work_class)
     who = whose or holder.command
     return (f" by {cut(who)}" if who else "") + (f" ({', '.join(what)})" if what else "")

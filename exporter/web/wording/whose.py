@@ -58,8 +58,8 @@ def owner(facts: Facts) -> str | None:
     Of an unopened GPU, the workload that it is allocated to; None if not known.
     """
     holder = facts.holder
-    if holder is not None and holder.workload:
-        return holder.workload
+    if holder is not None and holder.workload is not None:
+        return workload_words(holder.workload)
     several = len(facts.workloads)
     if several > 1:
         return f"{several} workloads"

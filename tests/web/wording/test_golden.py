@@ -11,8 +11,10 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from exporter.model.snapshot import Holder
+from exporter.model.workload import Workload
 from exporter.web.wording import phrases, short
-from exporter.web.wording.facts import Facts, Holder, Range, Saturation, XidSeen
+from exporter.web.wording.facts import Facts, Range, Saturation, XidSeen
 from exporter.web.wording.state import TONES, UNKNOWN, state, tone
 from exporter.web.wording.summary import headline, totals
 from exporter.web.wording.whose import owner
@@ -39,7 +41,10 @@ def facts_of(known: dict[str, Any]) -> Facts:
     if "data_stall" in made:
         made["data_stall"] = Range(*made["data_stall"])
     if "holder" in made:
-        made["holder"] = Holder(**made["holder"])
+        about = made["holder"]
+        name = about.get("workload")
+        workload = None if name is None else Workload("container", container=name)
+        made["holder"] = Holder(**{**about, "workload": workload})
     if "xids" in made:
         made["xids"] = tuple(XidSeen(*each) for each in made["xids"])
     assert made.keys() <= {each.name for each in fields(Facts)}

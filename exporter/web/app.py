@@ -85,17 +85,9 @@ def create_app(
     streams: Streams | None = None,
     refused: Callable[[str], None] = uncounted,
 ) -> Starlette:
-    """Return the application.
+    """Return the application; without `streams` a page stays as it was loaded.
 
-    Args:
-        store: where the latest snapshot is.
-        pages: the pages for scrapers.
-        specs: gives the spec file in use, which a reload may replace.
-        poll_interval_seconds: gives the poll interval in use.
-        parallel_scrapes: how many pages of metrics are made at the same time.
-        streams: the live view of open pages, which gets each snapshot and is to be ended
-            before the server; without them a page stays as it was loaded.
-        refused: is called with the reason when a scrape is refused.
+    What gives the spec file and the poll interval is asked each time: a reload may change them.
     """
     threads = Threads("answers", THREADS)
     streams = streams or Streams(Views(store, poll_interval_seconds), refused=refused)

@@ -7,10 +7,7 @@ import contextlib
 import os
 import resource
 import select
-import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 from tests.abuse.clients import GET, Crowd, connect, talk
 from tests.abuse.target import (
@@ -22,13 +19,12 @@ from tests.abuse.target import (
     status,
     under_attack,
 )
-from tests.e2e.daemons import COMMAND, Daemon
+from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process, retry_once
 from tests.e2e.streams import REQUEST as STREAM
 from tests.waiting import wait_until
 
 PATIENCE_SECONDS = DEADLINE_SECONDS + TOLERANCE_SECONDS
-FEW_DESCRIPTORS = 128
 MOST_OF_ONE = 100
 """Connections of one address."""
 SLACK_SOCKETS = 12
@@ -83,26 +79,6 @@ def _healthy(daemon: Daemon) -> bool:
     return status(daemon.port, "/-/healthy") == 200
 
 
-def test_started_with_few_descriptors(
-    folders: Iterator[Path], processes: list[Process], record_property: Record
-) -> None:
-    """A daemon that knows that it may open few answers all the while."""
-    folder = next(folders)
-    words = " ".join(COMMAND[1:])
-    script = (
-        f"ulimit -n {FEW_DESCRIPTORS}; exec {sys.executable} {words} serve --demo"
-        " --web.listen-address=127.0.0.1:0 --no-source.training"
-    )
-    daemon = Process(["/bin/sh", "-c", script], folder)
-    processes.append(daemon)
-    port = int(daemon.find_in_line(r"listening on http://127\.0\.0\.1:(\d+)/")[1])
-    wait_until(lambda: status(port, "/-/ready") == 200, what="a daemon that is ready")
-    name = f"200 silent, {FEW_DESCRIPTORS} descriptors"
-    with under_attack(daemon, port, name, record_property), Crowd(port, 200):
-        time.sleep(3)
-    assert len(daemon.lines("64 connections at most")) == 1
-
-
 @retry_once
 def _ends_scrapes_that_are_not_read(daemon: Daemon, record: Record) -> None:
     with (
@@ -132,18 +108,6 @@ def test_40_streams_that_are_not_read(daemon: Daemon, record_property: Record) -
         return talk(daemon.port, [STREAM], 0.5).statuses == [200]
 
     wait_until(served, ANSWER_SECONDS, "a stream")
-
-
-def test_30_readers_of_a_byte_a_second(daemon: Daemon, record_property: Record) -> None:
-    with (
-        under_attack(daemon, daemon.port, "30 readers of 1 byte/s", record_property),
-        Crowd(daemon.port, 30, GET, small=True) as crowd,
-    ):
-        for _ in range(6):
-            for each in crowd.connections:
-                with contextlib.suppress(OSError):
-                    each.recv(1)
-            time.sleep(1)
 
 
 def test_a_slow_reader_gets_all_of_it(daemon: Daemon) -> None:

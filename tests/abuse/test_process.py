@@ -162,27 +162,6 @@ def test_only_regular_files_are_read(tmp_path: Path, flag: str, kind: str) -> No
     assert peak_mb < MOST_MB
 
 
-def test_a_fifo_at_a_reload(start_demo: StartDemo, tmp_path: Path) -> None:
-    """The old settings stay, and a good file is taken afterwards."""
-    file = tmp_path / "config.yml"
-    file.write_text("metrics: {level: full}\n")
-    daemon = start_demo(f"--config.file={file}")
-    file.unlink()
-    os.mkfifo(file)
-    for _ in range(5):
-        daemon.signal(signal.SIGHUP)
-        time.sleep(0.1)
-    daemon.find_in_line("not reloaded", END_SECONDS)
-    assert daemon.get("/metrics").status == 200
-    file.unlink()
-    file.write_text("metrics: {level: core}\n")
-    daemon.signal(signal.SIGHUP)
-    daemon.find_in_line("configuration reloaded", END_SECONDS)
-    code, seconds = daemon.stop()
-    assert code == 0
-    assert seconds < END_SECONDS
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.abuse.clients import GET, Crowd, talk
+from tests.abuse.clients import Crowd
 from tests.abuse.scraping import own_address
 from tests.abuse.target import (
     DEADLINE_SECONDS,
@@ -108,15 +108,6 @@ def test_clients_that_leave_during_the_handshake(secured: Secured, record_proper
                 elif number % 3 == 2:
                     connection = context.wrap_socket(connection, server_hostname="localhost")
             connection.close()
-
-
-def test_what_is_no_tls(secured: Secured, record_property: Record) -> None:
-    """Plain HTTP and noise on the port of TLS: refused at once, and counted, not logged."""
-    with under_attack(secured.process, secured.url, "100 that speak no TLS", record_property):
-        for number in range(100):
-            done = talk(secured.port, [GET if number % 2 else b"\x00" * 300], 5)
-            assert done.closed
-            assert done.statuses == []
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ import pytest
 from tests.abuse.conftest import StartDemo
 from tests.abuse.target import Record, under_attack
 from tests.conftest import unmet
-from tests.e2e.processes import ROOT, environment
+from tests.e2e.processes import environment
 from tests.waiting import wait_until
 
 EVE, ALICE = 61012, 61011
@@ -99,86 +99,6 @@ def test_a_flood_of_datagrams(
     assert str(EVE) not in uids
     jobs = daemon.metrics().rows("gpu_training_steps_total")
     assert len(jobs) <= 2 * 64 + 16
-
-
-SWAPPER = """
-import os, sys
-path, target, uid = sys.argv[1], sys.argv[2], int(sys.argv[3])
-os.setgroups([]); os.setgid(uid); os.setuid(uid)
-print("ready", flush=True)
-mine = path + ".link"
-while True:
-    try:
-        os.symlink(target, mine)
-    except FileExistsError:
-        pass
-    try:
-        os.lstat(path)
-        os.rename(mine, path)
-    except OSError:
-        pass
-"""
-BINDER = """
-import os, sys
-from exporter.errors import SourceError
-from exporter.sources.training.endpoint import SocketAccess, Endpoint
-path, victim, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-before = os.stat(victim)
-for _ in range(count):
-    try:
-        Endpoint(path, SocketAccess(0o666, "4242")).close()
-    except SourceError:
-        pass
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-    after = os.stat(victim)
-    if (after.st_mode, after.st_gid) != (before.st_mode, before.st_gid):
-        print(f"{after.st_mode:o} {after.st_gid}")
-        break
-else:
-    print("untouched")
-"""
-
-
-def test_a_link_where_the_socket_was_made(tmp_path: Path) -> None:
-    """A user who may write to the folder swaps the socket for a link as soon as it is there."""
-    if os.geteuid() != 0:
-        unmet("two users need a test that runs as root")
-    with tempfile.TemporaryDirectory(prefix="roofline-") as name:
-        folder = Path(name)
-        os.chmod(folder, 0o755)
-        open_folder = folder / "open"
-        open_folder.mkdir()
-        os.chown(open_folder, EVE, EVE)
-        victim = folder / "secret"
-        victim.write_text("root's")
-        os.chmod(victim, 0o600)
-        path = str(open_folder / "t.sock")
-        swapper = subprocess.Popen(
-            [sys.executable, "-I", "-c", SWAPPER, path, str(victim), str(EVE)],
-            cwd="/",
-            env=environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert swapper.stdout is not None
-            assert swapper.stdout.readline() == "ready\n"
-            done = subprocess.run(
-                [sys.executable, "-c", BINDER, path, str(victim), "20000"],
-                cwd=ROOT,
-                env=environment(),
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
-        finally:
-            swapper.kill()
-            swapper.communicate()
-    assert done.stdout == "untouched\n", done.stdout + done.stderr
 
 
 def test_the_socket_is_swapped_while_it_serves(start_demo: StartDemo, socket_path: Path) -> None:

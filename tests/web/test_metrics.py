@@ -143,13 +143,6 @@ def test_malformed_query_and_headers_are_harmless(client: TestClient) -> None:
     assert client.get("/metrics", headers=encoded).status_code == 200  # type: ignore[arg-type]
 
 
-def test_only_get_and_head(client: TestClient) -> None:
-    """Other methods are refused with the list of those that work."""
-    answer = client.post("/metrics")
-    assert answer.status_code == 405
-    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
-
-
 def test_ready_pages_are_served_without_leaving_the_event_loop(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,25 +223,3 @@ def test_whoever_does_not_read_keeps_nobody_else_from_a_page() -> None:
 
     asyncio.run(run())
     assert statuses == [200] * 40
-
-
-def test_a_client_that_goes_away_frees_its_place() -> None:
-    """A failing send does not use up the limit."""
-    pages = Pages(RenderOptions())
-    pages.page("text-0.0.4", False)
-    endpoint = MetricsEndpoint(pages, Scrapes(1), metrics_page)
-    statuses: list[int] = []
-
-    async def broken(_: Any) -> None:
-        raise OSError
-
-    async def working(message: Any) -> None:
-        statuses.append(message.get("status", 0))
-
-    async def run() -> None:
-        with pytest.raises(OSError):
-            await endpoint(scope(), never, broken)
-        await endpoint(scope("HEAD"), never, working)
-
-    asyncio.run(run())
-    assert statuses == [200, 0]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from starlette.testclient import TestClient
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.web.metrics import MetricsEndpoint, Scrapes, dcgm_page, metrics_page
-from tests import snapshots
-from tests.web.conftest import Daemon
 from tests.web.test_metrics import PROMETHEUS
 
 PATH = "/metrics/dcgm"
@@ -56,36 +53,6 @@ def test_other_names_are_refused(client: TestClient, query: str) -> None:
     assert answer.status_code == 400
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text == "names can be legacy or current\n"
-
-
-def test_gzip_and_head(client: TestClient) -> None:
-    """The compressed page is the plain one; HEAD has neither."""
-    plain = client.get(PATH, headers={"accept-encoding": "identity"})
-    with client.stream("GET", PATH, headers={"accept-encoding": "gzip"}) as zipped:
-        raw = b"".join(zipped.iter_raw())
-    assert zipped.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(raw) == plain.content
-    head = client.head(PATH, headers={"accept-encoding": "identity"})
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["content-length"] == str(len(plain.content))
-
-
-def test_each_snapshot_is_served(daemon: Daemon) -> None:
-    """Ready when it is published, as long as somebody asks."""
-    for name, expected in (("training", "0.561000"), ("idle", "0.000000")):
-        daemon.publish(snapshots.EXAMPLES[name])
-        lines = daemon.client.get(PATH).text.splitlines()
-        (line,) = (line for line in lines if line.startswith("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{"))
-        assert line.endswith(f"}} {expected}")
-    assert daemon.pages.dcgm.ready("legacy", True) is not None
-    assert daemon.pages.dcgm.ready("current", True) is None
-
-
-def test_before_the_first_snapshot_it_has_no_series(daemon: Daemon) -> None:
-    """And is there."""
-    answer = daemon.client.get(PATH)
-    assert answer.status_code == 200
-    assert [line for line in answer.text.splitlines() if not line.startswith("#")] == []
 
 
 def test_both_pages_have_one_limit() -> None:

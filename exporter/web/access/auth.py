@@ -66,14 +66,7 @@ class AuthMiddleware:
         count: Callable[[str], None] = uncounted,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Guard an application.
-
-        Args:
-            app: answers authorized requests.
-            config: the web configuration.
-            count: is called with the reason of each refusal.
-            clock: gives seconds; never steps.
-        """
+        """Guard an application; `count` is called with the reason of each refusal."""
         self._app = app
         self._config = config
         self._count = count

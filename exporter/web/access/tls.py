@@ -35,12 +35,6 @@ def server_context(
 
     No session outlives its context: what was agreed on under another is agreed on anew.
 
-    Args:
-        tls: what the file says.
-        cert: the server's certificate and intermediate ones, in PEM form.
-        key: its key.
-        client_ca: the authorities of client certificates, in PEM form.
-
     Raises:
         ConfigError: one line that names the place of what cannot be used.
     """
@@ -163,17 +157,12 @@ def _reason(error: Exception) -> str:
 def allowed(certificate: Mapping[str, Any] | None, allowed_sans: Set[str]) -> bool:
     """Return whether a certificate has one of the names, exactly; without names, everybody may.
 
-    Args:
-        certificate: what ``getpeercert()`` of a verified connection returned; None or an empty
-            mapping without a certificate.
-        allowed_sans: DNS names, e-mail addresses, URIs, and addresses as `normal` writes them.
+    It is as ``getpeercert()`` returns it; addresses are written as by `normal`.
     """
     if not allowed_sans:
         return True
-    return not allowed_sans.isdisjoint(_names(certificate or {}))
-
-
-def _names(certificate: Mapping[str, Any]) -> Iterator[str]:
-    for kind, name in certificate.get("subjectAltName", ()):
-        if kind in _KINDS:
-            yield normal(name) if kind == "IP Address" else name
+    return any(
+        (normal(name) if kind == "IP Address" else name) in allowed_sans
+        for kind, name in (certificate or {}).get("subjectAltName", ())
+        if kind in _KINDS
+    )

@@ -15,7 +15,7 @@ from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.wording import measuring, phrases
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import bytes_rate, duration, flops, intensity
+from exporter.web.wording.numbers import duration, intensity, si
 from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
 
 
@@ -78,12 +78,12 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
     bounds = numbers.get("flops_bounds")
     point = "no work, or no memory traffic, so no place on the chart"
     if work and traffic and "bytes_bounds" not in numbers:
-        point = f"{flops(work)} at {intensity(work / traffic)}"
+        point = f"{si(work, 'FLOP/s')} at {intensity(work / traffic)}"
     elif bounds is not None and "bytes_bounds" in numbers:
-        least = f"from {flops(bounds[0])} to" if bounds[0] > 0 else "below"
+        least = f"from {si(bounds[0], 'FLOP/s')} to" if bounds[0] > 0 else "below"
         few, many = numbers["bytes_bounds"]
-        most = f"{'' if few == many else 'at most '}{bytes_rate(many)} of DRAM traffic"
-        point = f"somewhere {least} {flops(bounds[1])}, {most}"
+        most = f"{'' if few == many else 'at most '}{si(many, 'B/s')} of DRAM traffic"
+        point = f"somewhere {least} {si(bounds[1], 'FLOP/s')}, {most}"
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"
     return {"point": point, "roof": phrases.roof(facts)}

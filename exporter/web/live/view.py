@@ -30,19 +30,8 @@ columns, roofs, rows; unknown members are absent. `notice` says that data is sim
 scheduler cannot be read."""
 
 
-def node_view(
-    snapshot: Snapshot | None,
-    *,
-    sequence: int,
-    interval_seconds: float,
-) -> NodeView:
-    """Return the view of one snapshot, or a placeholder before the first.
-
-    Args:
-        snapshot: what to show.
-        sequence: which publication it is, counted from 1.
-        interval_seconds: how often one is published.
-    """
+def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: float) -> NodeView:
+    """Return the view of one snapshot, or a placeholder before the first."""
     if snapshot is None:
         first = "The GPUs are read for the first time"
         return {

@@ -19,10 +19,8 @@ from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
 from exporter.web.wording.numbers import (
     LONG,
-    bytes_rate,
     cut,
     duration,
-    flops,
     gibibytes,
     plain,
     precision_name,
@@ -179,23 +177,23 @@ def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[
     if ceilings is None:
         return _list("Ceilings", "ceilings", (), "They are not known.")
     derived = frozenset(model.derived_precisions if model is not None else ())
-    achievable = ceilings.achievable_ratio
+    clock_of_memory = ceilings.peak_clock_hertz.get("memory")
+    roofs = [
+        ("Device memory", "memory", ceilings.memory_bandwidth_bytes_per_second, "B/s"),
+        *(
+            (precision_name(each), each, peak, "FLOP/s")
+            for each, peak in ceilings.peak_flops_per_second.items()
+        ),
+    ]
     rows = []
-    bandwidth = ceilings.memory_bandwidth_bytes_per_second
-    if bandwidth is not None:
-        reached = achievable.get("memory")
-        best = "" if reached is None else bytes_rate(bandwidth * reached)
-        clock = ceilings.peak_clock_hertz.get("memory")
-        at = "" if clock is None else si(clock, "Hz")
-        rows.append(("Device memory", bytes_rate(bandwidth), best, at))
-    for precision, peak in ceilings.peak_flops_per_second.items():
-        reached = achievable.get(precision)
-        best = "" if reached is None else flops(peak * reached)
-        note = " (computed)" if precision in derived else ""
-        name = precision_name(precision)
-        clock = peak_clock_hertz(ceilings, precision)
-        at = "" if clock is None else si(clock, "Hz")
-        rows.append((name, flops(peak) + note, best, at))
+    for name, key, peak, unit in roofs:
+        if peak is None:
+            continue
+        reached = ceilings.achievable_ratio.get(key)
+        clock = clock_of_memory if key == "memory" else peak_clock_hertz(ceilings, key)
+        note = " (computed)" if key in derived else ""
+        best = "" if reached is None else si(peak * reached, unit)
+        rows.append((name, si(peak, unit) + note, best, "" if clock is None else si(clock, "Hz")))
     heads = ("", "Datasheet", "Best kernels", "At clock")
     head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
     body = "".join(

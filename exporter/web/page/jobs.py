@@ -122,16 +122,9 @@ def gpu_jobs(
 ) -> str:
     """Return the jobs on a GPU or instance as HTML; empty if there are none.
 
-    Unverified ranks come last, so that they push no other rank out. The stall of an only rank is
-    left out: the live row above shows it.
-
-    Args:
-        ranks: of the snapshot.
-        earlier: of the last seconds, the newest first; a rank is compared with its oldest.
-        uuid: of the GPU.
-        gpu_instance: None for a whole GPU.
-        share: the GPU or instance.
-        now: Unix time of the snapshot.
+    Unverified ranks come last, so that they push no other rank out. A rank is compared with its
+    oldest of `earlier`, which has the newest first. The stall of an only rank is left out: the live
+    row above shows it.
     """
     live = waits.live_ranks(ranks).get((uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)

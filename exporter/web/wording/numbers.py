@@ -34,11 +34,6 @@ def percent_number(ratio: float) -> str:
     return fixed(percents, 0 if percents >= 9.95 or percents < 0.05 else 1)
 
 
-def whole_percent(ratio: float) -> str:
-    """Return a ratio in whole percents, without the sign."""
-    return fixed(100 * ratio, 0)
-
-
 def percent(ratio: float) -> str:
     """Return a ratio as percents: 61 %, 2.4 %, 0 %."""
     return f"{percent_number(ratio)} %"
@@ -71,16 +66,6 @@ def si(value: float, unit: str) -> str:
     scaled = value / scale
     digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
     return f"{fixed(scaled, digits)} {prefix}{unit}"
-
-
-def flops(value: float) -> str:
-    """Return FLOP/s."""
-    return si(value, "FLOP/s")
-
-
-def bytes_rate(value: float) -> str:
-    """Return bytes per second."""
-    return si(value, "B/s")
 
 
 def intensity(value: float) -> str:

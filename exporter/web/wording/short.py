@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from exporter.web.wording.facts import Facts, Range
-from exporter.web.wording.numbers import fixed, gibibytes, percent_number, whole_percent
+from exporter.web.wording.numbers import fixed, gibibytes, percent_number
 from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason, most_stalled
 from exporter.web.wording.state import condition, hides_limiter, state, works_near_a_limit
 from exporter.web.wording.whose import given, is_unopened, owner
@@ -32,15 +32,15 @@ def _largest_unit(seconds: float) -> str:
 
 
 def _bounds(found: Range) -> str:
-    lower = whole_percent(found.lower)
+    lower = fixed(100 * found.lower, 0)
     if lower == "0":  # 0.4 % is not 0 %
         lower = percent_number(found.lower)
-    return f"{lower}{_EN_DASH}{whole_percent(found.upper)} %"
+    return f"{lower}{_EN_DASH}{fixed(100 * found.upper, 0)} %"
 
 
 def ratio(value: float | None) -> str | None:
     """Return a ratio in whole percents: 61 %."""
-    return None if value is None else f"{whole_percent(value)} %"
+    return None if value is None else f"{fixed(100 * value, 0)} %"
 
 
 def down(facts: Facts) -> str | None:

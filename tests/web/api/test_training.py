@@ -10,16 +10,6 @@ from tests import snapshots
 from tests.web.conftest import Daemon
 
 
-def test_ranks_of_one_job_stand_together(daemon: Daemon) -> None:
-    """A job is listed once; a GPU that this node does not show has no index."""
-    ranks = [snapshots.rank_on_gpu(number) for number in (0, 1)]
-    node = snapshots.snapshot(snapshots.h100_training(0))
-    daemon.publish(snapshots.with_training(node, *ranks))
-    [job] = daemon.client.get("/api/v1/training").json()["jobs"]
-    assert [rank["rank"] for rank in job["ranks"]] == [0, 1]
-    assert [rank["device"].get("gpu") for rank in job["ranks"]] == [0, None]
-
-
 def test_a_rank_that_has_done_nothing_yet(daemon: Daemon) -> None:
     """Without wall time there is no share of it; nothing is measured on a CPU."""
     totals = TrainingTotals(phase_seconds={"data": 0.0})

@@ -89,22 +89,6 @@ def test_a_snapshot_and_then_diffs(play: Play) -> None:
     play(act)
 
 
-def test_before_the_first_snapshot(play: Play) -> None:
-    """An early viewer gets the placeholder, then the whole view."""
-
-    async def act(stage: Stage) -> None:
-        viewer = Viewer(stage.daemon.app)
-        await viewer.event()
-        whole = await viewer.event()
-        assert (whole.sequence, whole.value["rows"]) == (0, {})
-        await stage.publish()
-        diff = await viewer.event()
-        assert merged(whole.value, diff.value) == await stage.view()
-        await viewer.leave()
-
-    play(act)
-
-
 def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten viewers cost one view and one encoding a snapshot."""
     made: list[str] = []
@@ -368,23 +352,6 @@ def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     play(act)
 
 
-def test_head(play: Play) -> None:
-    """A HEAD request gets the headers only."""
-
-    async def act(stage: Stage) -> None:
-        viewer = Viewer(stage.daemon.app, "HEAD")
-        await viewer.ended()
-        assert (viewer.status, viewer.body, viewer.complete) == (200, b"", True)
-
-    play(act)
-
-
-def test_post_is_refused(daemon: Daemon) -> None:
-    """Nothing can be changed over HTTP."""
-    answer = daemon.client.post("/api/v1/stream")
-    assert answer.status_code == 405
-
-
 scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=3), st.lists(st.integers()))
 objects = st.recursive(
     st.dictionaries(st.sampled_from("abcd"), scalars),
@@ -397,28 +364,6 @@ objects = st.recursive(
 def test_patches_lead_from_one_to_the_other(before: dict[str, Any], after: dict[str, Any]) -> None:
     """Applied as RFC 7386 says, a patch gives the second object."""
     assert merged(before, merge_patch(before, after)) == after
-
-
-@given(objects)
-def test_equal_objects_have_an_empty_patch(value: dict[str, Any]) -> None:
-    """No change, no member."""
-    assert merge_patch(value, value) == {}
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "patch"),
-    [
-        ({"a": 1, "b": 2}, {"a": 1, "b": 3}, {"b": 3}),
-        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"c": None}}),
-        ({"a": {"b": 1}}, {"a": [1]}, {"a": [1]}),
-        ({"a": [1, 2]}, {"a": [1, 3]}, {"a": [1, 3]}),
-        ({}, {"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 1}}}),
-        ({"a": 1}, {}, {"a": None}),
-    ],
-)
-def test_examples(before: dict[str, Any], after: dict[str, Any], patch: dict[str, Any]) -> None:
-    """Members that changed, with None for those that are gone; lists whole."""
-    assert merge_patch(before, after) == patch
 
 
 SECONDS = 600

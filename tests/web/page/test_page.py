@@ -7,6 +7,7 @@ import gzip
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from typing import Any
 
@@ -355,9 +356,9 @@ def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> 
         (numbers.percent, 0.002, "0.2 %"),
         (numbers.percent, 0.0994, "9.9 %"),
         (numbers.percent, 0.125, "13 %"),
-        (numbers.flops, 656.4e12, "656 TFLOP/s"),
-        (numbers.flops, 999.9e12, "1.00 PFLOP/s"),
-        (numbers.flops, 0.0, "0 FLOP/s"),
+        (partial(numbers.si, unit="FLOP/s"), 656.4e12, "656 TFLOP/s"),
+        (partial(numbers.si, unit="FLOP/s"), 999.9e12, "1.00 PFLOP/s"),
+        (partial(numbers.si, unit="FLOP/s"), 0.0, "0 FLOP/s"),
         (numbers.precision_name, "bf16_tensor", "BF16 tensor"),
         (numbers.precision_name, "fp8_tensor_fp16acc", "FP8 tensor (FP16 sums)"),
         (numbers.precision_name, "int8", "INT8"),

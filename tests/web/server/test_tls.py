@@ -106,19 +106,6 @@ def test_requests_arrive_with_their_scheme(
     assert scope["scheme"] == "https"
 
 
-def test_a_silent_handshake_has_10_seconds(secure: Secure) -> None:
-    """It holds a place meanwhile, as any connection."""
-    site = secure.site
-    with socket.create_connection(("127.0.0.1", site.port), 5) as client:
-        wait_until(lambda: len(site.connections) == 1)
-        site.sweep(9.5)
-        assert len(site.connections) == 1
-        site.sweep(0.6)
-        assert len(site.connections) == 0
-        assert client.recv(1) == b""
-    assert site.count.connections_refused_total["handshake"] == 1
-
-
 def test_what_is_no_tls_is_refused(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:
     """It counts, and is no line."""
     with socket.create_connection(("127.0.0.1", secure.site.port), 5) as client:
@@ -138,21 +125,6 @@ def test_an_error_in_reading_the_configuration_refuses_connections(
     assert secure.ask() == b""
     wait_until(lambda: len(secure.site.connections) == 0)
     assert "a connection was not accepted" in caplog.text
-
-
-def test_a_client_that_does_not_read_is_disconnected(secure: Secure) -> None:
-    """Although TLS has a buffer of its own."""
-    site = secure.site
-    with secure.connect() as client:
-        client.sendall(GET % b"/large")
-        wait_until(lambda: site.scopes)
-        _settle(site)
-        site.sweep()
-        site.sweep(9)
-        assert len(site.connections) == 1
-        site.sweep(1.1)
-        assert len(site.connections) == 0
-    assert site.count.requests_aborted_total["stalled"] == 1
 
 
 def test_large_answers_arrive_whole(secure: Secure) -> None:
@@ -198,17 +170,6 @@ def test_it_stops_while_connections_end(secure: Secure, caplog: pytest.LogCaptur
         secure.site.server.request_stop()
         secure.site.wait()
     assert not caplog.records
-
-
-def _settle(site: Site) -> None:
-    [connection] = site.connections
-    seen: list[int] = []
-
-    def still() -> bool:
-        seen.append(connection.measure().unsent_bytes)
-        return len(seen) > 10 and len(set(seen[-5:])) == 1 and seen[-1] > 0
-
-    wait_until(still)
 
 
 def test_a_client_without_certificate_gets_the_alert(secure: Secure) -> None:

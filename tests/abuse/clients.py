@@ -55,16 +55,13 @@ def _plain(*, small: bool) -> socket.socket:
     return connection
 
 
-def talk(
-    port: int, pieces: Iterable[bytes], seconds: float, *, pause: float = 0.0, most: int = 1 << 20
-) -> Exchange:
+def talk(port: int, pieces: Iterable[bytes], seconds: float, *, most: int = 1 << 20) -> Exchange:
     """Send the pieces one after the other, reading meanwhile; end when the server does, or later.
 
     Args:
         port: of the daemon.
         pieces: what is sent; may be endless.
         seconds: the most that this takes.
-        pause: between two pieces.
         most: how many bytes of the answers are kept.
     """
     exchange, started = Exchange(), time.monotonic()
@@ -72,11 +69,9 @@ def talk(
     with contextlib.closing(connect(port)) as connection:
         connection.setblocking(False)
         waiting = memoryview(next(source, b""))
-        next_at = started
         while (left := started + seconds - time.monotonic()) > 0:
-            ready = time.monotonic() >= next_at
             readable, writable, _ = select.select(
-                [connection], [connection] if waiting and ready else [], [], min(left, 0.05)
+                [connection], [connection] if waiting else [], [], min(left, 0.05)
             )
             try:
                 if readable:
@@ -91,7 +86,6 @@ def talk(
                     waiting = waiting[count:]
                     if not waiting:
                         waiting = memoryview(next(source, b""))
-                        next_at = time.monotonic() + pause
             except (ConnectionError, BrokenPipeError):
                 exchange.closed = True
                 break

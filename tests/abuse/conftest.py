@@ -41,15 +41,3 @@ def start_demo(folders: Iterator[Path], processes: list[Process]) -> StartDemo:
 def daemon(start_demo: StartDemo) -> Daemon:
     """A daemon with 8 simulated GPUs, as it is by default."""
     return start_demo()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for the small attacks of a module, which has to outlive them all."""
-    daemon = Daemon(tmp_path_factory.mktemp("shared"), {}, ("--demo",))
-    try:
-        daemon.wait_for_gpus(8)
-        yield daemon
-        assert daemon.get("/-/healthy").status == 200
-    finally:
-        daemon.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections that are too many, or that do not move."""
+"""Connections that are too many, that do not move, or that send too much."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import resource
 import select
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.abuse.clients import GET, Crowd, connect, talk
 from tests.abuse.target import (
@@ -155,3 +156,16 @@ def test_a_thousand_connections_at_once(daemon: Daemon, record_property: Record)
         wait_until(lambda: crowd.ended >= 100)
         assert sockets(daemon.pid) <= seen.sockets_before + MOST_OF_ONE + SLACK_SOCKETS
     wait_until(lambda: (_answered_refused(daemon, "address_limit") or 0) >= 100)
+
+
+def test_heads_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
+    """Eight at once: none is read to its end."""
+    pieces = [GET.rstrip() + b"\r\nX-Long: ", *[b"a" * 2**20] * 16, b"\r\n\r\n"]
+    with (
+        under_attack(daemon, daemon.port, "8 heads of 16 MB", record_property),
+        ThreadPoolExecutor(8) as pool,
+    ):
+        done = list(pool.map(lambda _: talk(daemon.port, pieces, 10), range(8)))
+    assert all(each.closed for each in done)
+    assert max(each.sent for each in done) < 16 * 2**20
+    assert not [each for each in done if 200 in each.statuses]

@@ -237,35 +237,6 @@ def test_a_recording_that_has_ended_says_so() -> None:
     assert found["totals"] == "2 GPUs: 1 of a recording that has ended, 1 lost"
 
 
-INSTALL = "pip install 'roofline-exporter[cupti]' and start the exporter with --source.cupti"
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"name": "Tesla T4", "architecture": "Turing"}, ("run dcgm-exporter", INSTALL)),
-        ({"name": "NVIDIA A100-SXM4-80GB", "architecture": "Ampere"}, ("run dcgm-exporter",)),
-        ({"name": "NVIDIA L40S", "architecture": "Ada"}, ("run dcgm-exporter", INSTALL)),
-        ({"name": "Tesla V100-SXM2-16GB", "architecture": "Volta"}, ("run dcgm-exporter",)),
-        ({"name": "NVIDIA GeForce RTX 4090", "architecture": "Ada"}, (INSTALL,)),
-        ({"name": "NVIDIA RTX A6000", "architecture": "Ampere"}, (INSTALL,)),
-        ({"name": "NVIDIA T400 4GB", "architecture": "Turing"}, (INSTALL,)),
-        ({"name": "Tesla P100-PCIE-16GB", "architecture": "Pascal"}, ("nothing that runs",)),
-    ],
-)
-def test_what_would_measure_a_gpu_without_counters(
-    changes: dict[str, Any], said: tuple[str, ...]
-) -> None:
-    """One sentence with the command, for available sources only."""
-    gpu = snapshots.t4_estimate()
-    measure = row(replace(gpu, device=replace(gpu.device, **changes)))["words"]["measure"]
-    assert measure.startswith("Not measured, only bounded: ")
-    for part in said:
-        assert part in measure
-    assert ("dcgm" in measure) == ("run dcgm-exporter" in said)
-    assert ("cupti" in measure) == (changes["architecture"] not in ("Volta", "Pascal"))
-
-
 @pytest.mark.parametrize(
     ("device", "instance", "also", "said"),
     [
@@ -303,63 +274,6 @@ def test_what_nothing_counts_or_bounds(
     ]
     unread = view(snapshots.snapshot(replace(gpu, states={})))["rows"]
     assert all("measure" not in one["words"] for one in unread.values())
-
-
-@pytest.mark.parametrize(
-    ("states", "said"),
-    [
-        ({"gpm": "disabled"}, "--no-source.gpm"),
-        ({"gpm": "no_permission"}, "CAP_SYS_ADMIN"),
-        ({"gpm": "old_driver"}, "GPM needs driver 525"),
-        ({"gpm": "unsupported", "dcgm": "unreachable"}, "--dcgm.url"),
-        ({"dcgm": "busy"}, "another tool"),
-        ({"dcgm": "paused"}, "dcgmi profile --resume"),
-        ({"dcgm": "missing"}, "--dcgm.bindings"),
-        ({"cupti": "no_permission"}, "NVreg_RestrictProfilingToAdminUsers=0"),
-        ({"cupti": "busy"}, "profiler"),
-        ({"cupti": "paused"}, "roofline-exporter counters resume"),
-        ({"cupti": "missing"}, "pip install 'roofline-exporter[cupti]'"),
-        ({"cupti": "old_driver"}, "newer driver"),
-    ],
-)
-def test_counters_that_could_be_read(states: dict[str, str], said: str) -> None:
-    """The reason why a source does not answer, and what to do."""
-    gpu = replace(snapshots.t4_estimate(), states=states)
-    hopper = replace(gpu, device=replace(gpu.device, architecture="Hopper"))
-    assert said in row(hopper)["words"]["measure"]
-
-
-def test_a_gpu_that_cupti_refuses_leaves_the_reason_to_the_log() -> None:
-    """A GeForce has no other source."""
-    gpu = replace(snapshots.t4_estimate(), states={"cupti": "unsupported"})
-    geforce = replace(gpu, device=replace(gpu.device, name="NVIDIA GeForce RTX 4090"))
-    assert "CUPTI cannot sample this GPU, the log says why" in row(geforce)["words"]["measure"]
-
-
-def test_a_gpu_that_is_measured_in_part_says_what_is_missing() -> None:
-    """dcgm-exporter's default list has three of the ratios."""
-    gpu = snapshots.h100_training()
-    saturation = gpu.shares[0].saturation
-    assert saturation is not None
-    cap = Bounds(0.0, 0.5)
-    part = replace(
-        saturation,
-        source="dcgm",
-        complete=False,
-        unmeasured={"sm": cap, "fma": cap, "fp64": cap, "int": cap},
-    )
-    words = row(shared(gpu, saturation=part))["words"]
-    assert words["measure"] == (
-        "Measured by DCGM but for the SMs, FP32 and FP16, FP64, integers: dcgm-exporter answers "
-        "here, add SM_ACTIVE, PIPE_FP32_ACTIVE, PIPE_FP16_ACTIVE, PIPE_FP64_ACTIVE to its CSV "
-        "(docs/dcgm.md)."
-    )
-    whole = row(gpu)["words"]["measure"]
-    assert whole == "Measured by NVML's own counters (GPM)."
-    activity = gpu.shares[0].activity
-    assert activity is not None
-    old = shared(gpu, activity=replace(activity, age_seconds=20.0))
-    assert "-c 1000" in row(old)["words"]["measure"]
 
 
 def test_the_saturation_by_old_counters_is_shown() -> None:

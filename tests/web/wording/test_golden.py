@@ -13,8 +13,8 @@ from typing import Any
 
 from exporter.model.snapshot import Holder
 from exporter.model.workload import Workload
-from exporter.web.wording import phrases, short
-from exporter.web.wording.facts import Facts, Range, Saturation, XidSeen
+from exporter.web.wording import measuring, phrases, short
+from exporter.web.wording.facts import Counting, Facts, Range, Saturation, XidSeen
 from exporter.web.wording.state import TONES, UNKNOWN, state, tone
 from exporter.web.wording.summary import headline, totals
 from exporter.web.wording.whose import owner
@@ -45,6 +45,8 @@ def facts_of(known: dict[str, Any]) -> Facts:
         name = about.get("workload")
         workload = None if name is None else Workload("container", container=name)
         made["holder"] = Holder(**{**about, "workload": workload})
+    if "counting" in made:
+        made["counting"] = Counting(**made["counting"])
     if "xids" in made:
         made["xids"] = tuple(XidSeen(*each) for each in made["xids"])
     assert made.keys() <= {each.name for each in fields(Facts)}
@@ -56,7 +58,12 @@ def of_gpu(facts: Facts) -> dict[str, Any]:
     said = {name: getattr(phrases, name)(facts) for name in LONG}
     said |= {f"{name} in short": getattr(short, name)(facts) for name in SHORT}
     said |= {"limiter": phrases.limiter(facts, word), "owner": owner(facts)}
-    said |= {"state": word, "tone": tone(word), "xids": phrases.notes(facts)}
+    said |= {
+        "state": word,
+        "tone": tone(word),
+        "xids": phrases.notes(facts),
+        "measure": measuring.sentence(facts),
+    }
     return {name: words for name, words in said.items() if words}
 
 
@@ -66,7 +73,7 @@ def of_node(found: list[Facts]) -> dict[str, str]:
 
 
 def test_golden() -> None:
-    """State, phrases, columns of the terminal, owner, headline and totals."""
+    """State, phrases, columns of the terminal, owner, how it is measured, headline and totals."""
     cases = json.loads((GOLDEN / "words.json").read_text(encoding="utf-8"))
     for case in cases:
         found = [facts_of(known) for known in case["known"]]

@@ -90,15 +90,6 @@ def test_gzip_answer(client: TestClient) -> None:
     }
 
 
-def test_head(client: TestClient) -> None:
-    """HEAD answers like GET, without the page."""
-    answer = client.head("/metrics", headers={"accept-encoding": "identity"})
-    page = client.get("/metrics", headers={"accept-encoding": "identity"})
-    assert answer.status_code == 200
-    assert answer.content == b""
-    assert answer.headers["content-length"] == page.headers["content-length"]
-
-
 def test_each_snapshot_is_served(daemon: Daemon) -> None:
     """A scrape shows the snapshot that was published last."""
     for name, expected in (("training", 0.561), ("idle", 0.0)):
@@ -111,14 +102,6 @@ def test_each_snapshot_is_served(daemon: Daemon) -> None:
             if sample.name == "gpu_saturation_ratio"
         ]
         assert value == expected
-
-
-def test_before_the_first_snapshot(daemon: Daemon) -> None:
-    """A scrape before the first snapshot is answered with the exporter's own state."""
-    answer = daemon.client.get("/metrics")
-    assert answer.status_code == 200
-    assert "roofline_exporter_build_info" in answer.text
-    assert "gpu_up" not in answer.text
 
 
 def test_name_filter(client: TestClient) -> None:

@@ -9,13 +9,6 @@ from exporter.web.store import Store
 from tests import snapshots
 
 
-def test_empty_store_knows_nothing() -> None:
-    """Before the first snapshot there is neither a snapshot nor an age."""
-    store = Store()
-    assert store.latest() is None
-    assert store.age_seconds() is None
-
-
 def test_latest_wins_and_ages_by_the_clock() -> None:
     """The newest snapshot is handed out as the very object; its age follows the clock."""
     now = [100.0]
@@ -26,24 +19,6 @@ def test_latest_wins_and_ages_by_the_clock() -> None:
     now[0] = 107.5
     assert store.latest() is snapshots.EXAMPLES["training"]
     assert store.age_seconds() == 2.5
-
-
-def test_publications_are_counted() -> None:
-    """Each snapshot has a number of its own, from 1."""
-    store = Store(clock=lambda: 5.0)
-    assert store.published() is None
-    store.publish(snapshots.EXAMPLES["idle"])
-    store.publish(snapshots.EXAMPLES["training"])
-    assert store.published() == (snapshots.EXAMPLES["training"], 2, 5.0)
-
-
-def test_history_is_written() -> None:
-    """What is published is in the history."""
-    store = Store()
-    store.publish(snapshots.EXAMPLES["training"])
-    series = store.history.series(snapshots.h100_training().device.uuid, None)
-    assert series is not None
-    assert series.timestamps == [snapshots.NOW]
 
 
 def _steps(store: Store, *seconds: float) -> list[float]:

@@ -361,17 +361,6 @@ def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None
         kept.get()
 
 
-def test_a_burst_and_then_one_each_interval() -> None:
-    """The bucket starts full and does not overflow; without a burst nothing passes, as in Go."""
-    bucket, never = Bucket(RateLimit(2.0, 3), 100.0), Bucket(RateLimit(1.0, 0), 0.0)
-
-    assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
-    assert bucket.retry_after_seconds == 2
-    assert [bucket.take(at) for at in (101.0, 102.0, 102.0, 103.9)] == [False, True, False, False]
-    assert [bucket.take(1000.0) for _ in range(4)] == [True, True, True, False]
-    assert not any(never.take(float(at)) for at in range(0, 1000, 100))
-
-
 @given(
     st.floats(1e-9, 1e6),
     st.integers(0, 50),

@@ -86,20 +86,6 @@ def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right
     assert asyncio.run(ask()) == [is_right, is_right]
 
 
-def test_results_are_cached(computed: Computed) -> None:
-    """A scrape every second costs one hash in all, and so does a wrong password."""
-
-    async def ask() -> None:
-        checker = Passwords()
-        for _ in range(3):
-            assert await checker.check(USERS, b"alice", b"open sesame")
-            assert not await checker.check(USERS, b"alice", b"wrong")
-
-    asyncio.run(ask())
-
-    assert len(computed.hashes) == 2
-
-
 def test_a_new_hash_takes_effect_at_once(computed: Computed) -> None:
     """A cached result is of one hash."""
 
@@ -239,9 +225,3 @@ def test_no_header_raises(header: bytes) -> None:
     """It comes from the other end of a connection."""
     found = credentials(header)
     assert found is None or b":" not in found[0]
-
-
-@given(st.binary(max_size=100), st.binary(max_size=100))
-def test_no_user_and_password_raise(user: bytes, password: bytes) -> None:
-    """They are whatever somebody typed."""
-    assert not asyncio.run(Passwords().check({"alice": ALICE}, user, password))

@@ -72,12 +72,6 @@ def accepts(active: ActiveConfig, authority: str = "first") -> bool:
     return False
 
 
-def test_a_broken_file_at_the_start_is_refused(tmp_path: Path) -> None:
-    """The daemon does not start."""
-    with pytest.raises(ConfigError, match=r"web\.yml"):
-        WebConfigWatcher(tmp_path / "web.yml")
-
-
 def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are looked at, and not read."""
     before = watched.access.active
@@ -191,22 +185,6 @@ def test_tls_is_not_switched_while_running(
     watched.clock.advance(1.0)
     watched.write(text)
     assert watched.look().problem is None
-
-
-def test_the_rest_changes_with_the_file(tmp_path: Path) -> None:
-    """Users, headers and the rate limit need no TLS."""
-    watched = Watched(tmp_path, "")
-    watched.write(
-        f"basic_auth_users: {{a: {HASH}}}\nrate_limit: {{interval: 1s, burst: 2}}\n"
-        "http_server_config: {headers: {X-Frame-Options: deny}}\n"
-    )
-    active = watched.look()
-
-    assert active.generation == 2
-    assert active.config.users["a"].text == HASH
-    assert active.config.headers == ((b"x-frame-options", b"deny"),)
-    assert active.config.rate_limit is not None
-    assert HASH not in repr(active)
 
 
 def in_loop(test: Callable[[], Awaitable[None]]) -> None:
@@ -336,20 +314,6 @@ def test_files_that_are_broken_stay_so_without_descriptors(watched: Watched) -> 
             assert "nonsense" in ((await watched.access.look()).problem or "")
         watched.clock.advance(1.0)
         assert (await watched.access.look()).problem is None
-
-    in_loop(test)
-
-
-def test_requests_on_kept_connections_look_once_a_second(watched: Watched) -> None:
-    """So that a new password holds for them as well."""
-    write_files(watched.folder, "other")
-
-    async def test() -> None:
-        assert (await watched.access.recent()).generation == 1
-        watched.clock.advance(1.0)
-        assert (await watched.access.recent()).generation == 2
-        await asyncio.to_thread(write_files, watched.folder, "first")
-        assert (await watched.access.recent()).generation == 2
 
     in_loop(test)
 

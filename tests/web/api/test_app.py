@@ -121,14 +121,6 @@ def test_before_the_first_snapshot(daemon: Daemon) -> None:
     assert daemon.client.get("/api/v1/gpus/0").status_code == 404
 
 
-def test_without_a_driver_the_reason_is_given(daemon: Daemon) -> None:
-    """No GPU is invented; the problem is the snapshot's."""
-    daemon.publish(snapshots.NO_DRIVER)
-    answer = daemon.client.get("/api/v1/gpus").json()
-    assert answer["gpus"] == []
-    assert "cannot be loaded" in answer["problem"]
-
-
 def test_ridge_of_v100_tensor(daemon: Daemon, book: SpecBook) -> None:
     """The ridge point of a V100 SXM2 for tensor work is 138.9 FLOP/B."""
     device = Device(0, "GPU-v", "Tesla V100-SXM2-16GB", compute_capability=(7, 0))

@@ -105,11 +105,6 @@ def test_refusals(client: TestClient, path: str, status: int, error: str | None)
         assert answer.json()["error"] == error
 
 
-def test_before_the_first_snapshot(daemon: Daemon) -> None:
-    """There is no history yet."""
-    assert daemon.client.get("/api/v1/gpus/0/history").status_code == 404
-
-
 TRAILS = "/api/v1/roofline/trails"
 
 
@@ -143,11 +138,6 @@ def test_trails_know_holes(daemon: Daemon) -> None:
     found = trails(daemon)
     assert found.timestamps == [snapshots.NOW + second for second in (2, 7, 10, 62, 67)]
     assert found.trails[H100].flops == [2e12, 2e12, None, None, 2e12]
-
-
-def test_trails_before_the_first_snapshot(daemon: Daemon) -> None:
-    """There are none."""
-    assert trails(daemon) == TrailsAnswer(timestamps=[], trails={})
 
 
 def test_trails_of_a_full_node_are_small(daemon: Daemon) -> None:

@@ -313,29 +313,6 @@ def test_fast_snapshots_are_left_out(play: Play) -> None:
     play(act)
 
 
-def test_viewers_that_come_between_two_events(play: Play) -> None:
-    """A viewer that connects between two events ends with the same view as the others."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish(5, 0.1)
-        first = Viewer(stage.daemon.app)
-        await first.event()
-        shown = (await first.event()).value
-        await stage.publish(5, 0.1)
-        second = Viewer(stage.daemon.app)
-        await second.event()
-        also = (await second.event()).value
-        await stage.publish(20, 0.1)
-        for viewer, seen in ((first, shown), (second, also)):
-            while viewer.waiting:
-                seen = merged(seen, (await viewer.event()).value)
-            assert seen["sequence"] in range(26, 31)
-        await first.leave()
-        await second.leave()
-
-    play(act)
-
-
 def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """While there is no data a comment keeps the connection alive."""
     monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)

@@ -14,7 +14,6 @@ from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
 from exporter.web.columns import readings
 from exporter.web.live.rows import COLUMNS, values_of
 from exporter.web.live.view import NodeView, node_view
-from exporter.web.page.node import problem_view
 from tests import snapshots
 from tests.web.api.test_app import nulls
 
@@ -121,28 +120,6 @@ def test_text_from_outside_is_cut() -> None:
     assert len(lost["words"]["reason"]) == 120
     problem = view(replace(snapshots.NO_DRIVER, problem=long))["problem"]
     assert len(problem) == 120
-
-
-def test_without_a_gpu_there_is_help() -> None:
-    """What is wrong, where GPUs were looked for, and what to do."""
-    found = view(snapshots.NO_DRIVER)
-    assert "cannot be loaded" in found["problem"]
-    problem = problem_view(snapshots.NO_DRIVER, ("driver library: libnvidia-ml.so.1",))
-    assert problem is not None
-    assert "cannot be loaded" in problem["what"]
-    assert problem["tried"] == ["driver library: libnvidia-ml.so.1"]
-    text = " ".join(problem["do"])
-    for word in ("nvidia-smi", "--gpus all", "--nvml.library", "--demo"):
-        assert word in text
-    assert (found["headline"], found["totals"]) == ("No GPU can be read", "No GPUs")
-    assert found["rows"] == {}
-
-
-def test_before_the_first_snapshot() -> None:
-    """There is a view, without time, rows or a made-up problem."""
-    found = view(None)
-    assert found["rows"] == {}
-    assert not {"timestamp", "problem", "notice"} & set(found)
 
 
 def waiting(idle_seconds: float, since: float, **changes: Any) -> dict[str, Any]:

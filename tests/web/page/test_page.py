@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -144,20 +141,6 @@ def test_what_was_tried_is_said_where_something_was() -> None:
     assert "<h3>What was tried</h3><ul><li>driver library: somewhere</li>" in text
 
 
-@pytest.mark.parametrize(
-    "what", ["the recording a/b c.jsonl has ended", "the recording has ended: a.jsonl:3: cut off"]
-)
-def test_the_end_of_a_recording_is_no_fault_of_hardware(daemon: Daemon, what: str) -> None:
-    """The page says how to play it again, not what to do about a lost GPU."""
-    node = snapshots.EXAMPLES["lost"]
-    daemon.publish(replace(node, problem=what, devices={"pci": 0}))
-    text = daemon.client.get("/").text
-    assert what in text
-    assert "--replay.loop" in text
-    for wrong in ("dmesg", "What was tried", "PCI bus", "--gpus all"):
-        assert wrong not in text
-
-
 def test_two_gpus_of_one_index(daemon: Daemon) -> None:
     """A lost GPU and the one that got its index have different names everywhere."""
     here = snapshots.h100_training(1)
@@ -232,18 +215,6 @@ def test_tables_behind_the_charts(daemon: Daemon) -> None:
         "software power cap, hardware thermal slowdown",
         "nothing",
     ]
-
-
-def test_the_limit_of_the_power_is_the_one_of_its_time(daemon: Daemon) -> None:
-    """A power limit that is lowered now does not change past samples."""
-    gpu = snapshots.h100_training(0)
-    assert gpu.board is not None
-    lowered = replace(gpu, board=replace(gpu.board, power_limit_watts=350.0))
-    for second in range(45):
-        node = snapshots.snapshot(gpu if second < 40 else lowered)
-        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
-    table = chart_tables(daemon.client.get("/gpu/0").text)["power"]
-    assert re.findall("<td>([^<]*)</td>", table) == ["641 W", "350 W", "641 W", "700 W"]
 
 
 def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
@@ -331,39 +302,3 @@ def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
     [row] = Page(client.get("/gpu/2?instance=1").text).rows
     assert row["title"] == "GPU 2/1"
     assert len(Page(client.get("/gpu/2").text).rows) == 3
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [("/gpu/77", 404), ("/gpu/0?instance=3", 404), ("/gpu/2?instance=x", 400), ("/gpu/", 404)],
-)
-def test_a_gpu_that_is_not_there(client: TestClient, path: str, status: int) -> None:
-    """An unknown GPU or instance is refused in one line."""
-    answer = client.get(path)
-    assert answer.status_code == status
-    assert answer.text.count("<p>") == 2
-
-
-@pytest.mark.parametrize(
-    ("write", "value", "text"),
-    [
-        (numbers.duration, 0.0, "0 s"),
-        (numbers.duration, 59.9, "59 s"),
-        (numbers.duration, 60.0, "1 min"),
-        (numbers.duration, 7860.0, "2 h 11 min"),
-        (numbers.duration, 277200.0, "3 d 5 h"),
-        (numbers.percent, 0.0004, "0 %"),
-        (numbers.percent, 0.002, "0.2 %"),
-        (numbers.percent, 0.0994, "9.9 %"),
-        (numbers.percent, 0.125, "13 %"),
-        (partial(numbers.si, unit="FLOP/s"), 656.4e12, "656 TFLOP/s"),
-        (partial(numbers.si, unit="FLOP/s"), 999.9e12, "1.00 PFLOP/s"),
-        (partial(numbers.si, unit="FLOP/s"), 0.0, "0 FLOP/s"),
-        (numbers.precision_name, "bf16_tensor", "BF16 tensor"),
-        (numbers.precision_name, "fp8_tensor_fp16acc", "FP8 tensor (FP16 sums)"),
-        (numbers.precision_name, "int8", "INT8"),
-    ],
-)
-def test_numbers(write: Callable[[Any], str], value: object, text: str) -> None:
-    """Times rounded down, ratios with a decimal where small, rates to three digits."""
-    assert write(value) == text

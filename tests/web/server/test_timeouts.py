@@ -43,16 +43,6 @@ def test_each_phase_has_its_time(phase: Phase, seconds: float, reason: str) -> N
     assert timed_out(Activity(Phase.STREAMING, 0.0), NOW, LIMITS) is None
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.HANDSHAKE])
-def test_what_is_unsent_must_be_read(phase: Phase) -> None:
-    """Some of it within 10 s, and what the application sent within a minute."""
-    moving = Activity(phase, NOW, 1, NOW - 9.9, NOW - 59.9)
-
-    assert timed_out(moving, NOW, LIMITS) is None
-    assert timed_out(replace(moving, progressed=NOW - 10), NOW, LIMITS) == "stalled"
-    assert timed_out(replace(moving, writing_since=NOW - 60), NOW, LIMITS) == "stalled"
-
-
 @given(ACTIVITIES, st.floats(0, 100))
 def test_a_timeout_is_final(activity: Activity, later: float) -> None:
     """Time alone does not undo it."""

@@ -10,62 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.model.snapshot import TIME_PARTS
-from exporter.web.wording import phrases, short
-from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.phrases import (
-    PARTS,
     THROTTLE_WORDS,
     bounds_sentence,
     throttle_words,
     throttled_by,
 )
-from exporter.web.wording.state import stall_level
-
-
-@pytest.mark.parametrize(
-    ("limiter", "state", "said"),
-    [
-        ("compute", "busy", "limited by compute"),
-        ("clock", "clock-throttled", "limited by its clock"),
-        ("idle", "starved", "often idle"),
-        ("compute", "starved", ""),
-        ("memory", "starved", ""),
-        ("latency", "starved", ""),
-        ("unknown", "starved", ""),
-        ("input", "starved", "waits for its input"),
-        ("compute", "measuring", ""),
-        ("idle", "often idle", ""),
-        (None, "busy", ""),
-    ],
-)
-def test_the_limiter_is_not_said_twice(limiter: str | None, state: str, said: str) -> None:
-    """Beside a state that already says that the GPU was idle."""
-    assert phrases.limiter(Facts(0, limiter=limiter), state) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0s"),
-        (59.9, "59s"),
-        (303, "5m03s"),
-        (3720, "1h02m"),
-        (86399, "23h59m"),
-        (273600, "3d04h"),
-    ],
-)
-def test_short_durations(seconds: float, text: str) -> None:
-    """Two units, so that the column stays narrow."""
-    assert short.duration(seconds) == text
-
 
 RATIOS = st.floats(min_value=0.0, max_value=1.0)
-
-
-def test_every_part_has_a_name() -> None:
-    assert sorted(PARTS) == sorted(TIME_PARTS)
-    assert len(set(PARTS.values())) == len(PARTS)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +70,3 @@ def test_bits_are_reasons_in_their_order() -> None:
         assert throttled_by(1 << bit) == [THROTTLE_WORDS[reason]]
     assert throttled_by((1 << len(THROTTLE_REASONS)) - 1) == list(THROTTLE_WORDS.values())
     assert throttled_by(0) == []
-
-
-def test_stall_levels() -> None:
-    """Below 5 % nothing is wrong, from 20 % on the loader is the bottleneck."""
-    ratios = (0.0, 0.049, 0.05, 0.199, 0.2, 1.0)
-    assert [stall_level(Range(ratio, ratio)) for ratio in ratios] == [
-        *("fine", "fine", "some", "some", "high", "high")
-    ]
-
-
-def test_a_stall_of_two_levels_has_none() -> None:
-    """Beside "starved" a stall of 0 to 50 % is not fine."""
-    assert stall_level(Range(0.0, 0.5)) == stall_level(Range(0.19, 0.2)) == ""
-    assert stall_level(Range(0.2, 0.9)) == "high"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.model.snapshot import Holder
 from exporter.model.workload import SCHEDULERS, Workload
-from exporter.web.wording import phrases, short
+from exporter.web.wording import phrases
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.whose import display_names, owner, words_of, workload_words
 from tests.rules.promtool import Labels, Series
@@ -93,14 +93,6 @@ def test_long_names_are_cut_in_words() -> None:
     ):
         facts = Facts(0, **known, workloads=(long,))
         assert len(phrases.holder(facts)) < 100
-
-
-def test_an_instance_without_counters_is_unopened_too() -> None:
-    """A GPU without a process is idle even if its use is not read."""
-    facts = Facts(0, held=False, allocated=True, unopened_seconds=61.0)
-    assert (phrases.idle(facts), short.idle(facts)) == ("unopened 1 min", "1m given")
-    works = Facts(0, held=False, allocated=True, idle=False)
-    assert (phrases.idle(works), short.idle(works)) == ("not idle", "not idle")
 
 
 @pytest.mark.parametrize(

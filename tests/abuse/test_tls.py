@@ -7,9 +7,7 @@ import base64
 import contextlib
 import http.client
 import re
-import socket
 import ssl
-import struct
 import subprocess
 import threading
 import time
@@ -36,7 +34,6 @@ from tests.waiting import wait_until
 
 HELLO = bytes.fromhex("16030100c8010000c40303")
 """The begin of a TLS hello that announces 200 bytes."""
-RESET = struct.pack("ii", 1, 0)
 USER, PASSWORD = "prometheus", "correct-horse"
 FLOOD_SECONDS = 4.0
 
@@ -92,22 +89,6 @@ def test_handshakes_that_never_finish(secured: Secured, record_property: Record)
             DEADLINE_SECONDS + TOLERANCE_SECONDS,
             "all ended",
         )
-
-
-def test_clients_that_leave_during_the_handshake(secured: Secured, record_property: Record) -> None:
-    """Closed or reset, before, within and right after it."""
-    context = ssl.create_default_context(cafile=str(secured.ca))
-    with under_attack(secured.process, secured.url, "300 early closes of TLS", record_property):
-        for number in range(300):
-            connection = socket.create_connection(("127.0.0.1", secured.port), 5)
-            if number % 2:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-            with contextlib.suppress(OSError):
-                if number % 3 == 1:
-                    connection.sendall(HELLO)
-                elif number % 3 == 2:
-                    connection = context.wrap_socket(connection, server_hostname="localhost")
-            connection.close()
 
 
 @contextlib.contextmanager

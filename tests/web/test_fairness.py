@@ -95,16 +95,3 @@ def test_the_first_of_its_origin_has_its_turn(before: list[str | None], flood: l
         if queue.pop() == "the password":
             return
     assert queue.pop() == "the password"
-
-
-@given(STEPS)
-def test_who_leaves_makes_room(steps: list[str | None]) -> None:
-    queue: FairQueue[int] = FairQueue(99)
-    for number, of in enumerate(steps):
-        queue.put(of or "a", number)
-    for number, of in enumerate(steps):
-        queue.discard(of or "a", number)
-        queue.discard(of or "a", number)
-    assert (len(queue), list(queue)) == (0, [])
-    with pytest.raises(KeyError):
-        queue.pop()

@@ -95,14 +95,6 @@ def test_a_gpu_that_comes_and_goes() -> None:
     assert powers(history) == [(0, 1.0), (1, None), (2, None), (3, 4.0), (4, None)]
 
 
-def test_a_gpu_that_comes_late() -> None:
-    """Before it was there nothing is known of it."""
-    history = History()
-    history.add(at(0, snapshots.h100_idle(1)))
-    history.add(at(1, snapshots.h100_idle(1), with_power(7.0)))
-    assert powers(history) == [(0, None), (1, 7.0)]
-
-
 def test_a_hole_is_a_point_at_which_nothing_is_known() -> None:
     """After more than three intervals without a reading no line is drawn across."""
     history = History()
@@ -257,12 +249,6 @@ def test_what_is_long_gone_is_forgotten() -> None:
     assert powers(history, since=NOW)[-1] == (KEPT_SECONDS, None)
     history.add(at(KEPT_SECONDS + 1, snapshots.h100_idle(1)))
     assert history.series(UUID, None) is None
-
-
-def test_nothing_is_known_before_the_first_snapshot() -> None:
-    """There is no series, and no error."""
-    assert History().series(UUID, None) is None
-    assert History().recent(("power",), 60.0) == ([], {})
 
 
 def test_memory_of_a_full_node() -> None:

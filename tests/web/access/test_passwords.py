@@ -86,21 +86,6 @@ def test_only_the_right_password_is_right(user: bytes, password: bytes, is_right
     assert asyncio.run(ask()) == [is_right, is_right]
 
 
-def test_a_new_hash_takes_effect_at_once(computed: Computed) -> None:
-    """A cached result is of one hash."""
-
-    async def ask() -> list[bool]:
-        checker = Passwords()
-        changed = {"alice": hashed(b"new")}
-        return [
-            await checker.check(users, b"alice", password)
-            for users in (USERS, changed, USERS)
-            for password in (b"open sesame", b"new")
-        ]
-
-    assert asyncio.run(ask()) == [True, False, False, True, True, False]
-
-
 def test_guesses_evict_no_right_password(computed: Computed) -> None:
     """Right and wrong passwords have a cache each, of a hundred."""
 

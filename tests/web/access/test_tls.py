@@ -320,25 +320,6 @@ def test_an_encrypted_key_is_refused_instead_of_asking(folder: Path, password: b
         )
 
 
-@pytest.mark.parametrize("name", ["web.yml", "node.crt", "node.key", "clients.pem"])
-@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
-def test_only_regular_files_are_read(folder: Path, name: str, kind: str) -> None:
-    """Opening a FIFO would wait for ever, and a device has no end."""
-    text = f"tls_server_config:\n{FILES}{VERIFY}"
-    (folder / "web.yml").write_text(text)
-    path = folder / name
-    path.unlink()
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to("/dev/zero")
-
-    with pytest.raises(ConfigError, match=r"not a regular file|Is a directory"):
-        load(folder / "web.yml")
-
-
 PEMS = {"node.crt": cert_pem(server()), "node.key": key_pem(server()), "clients.pem": ca_pem()}
 
 

@@ -43,20 +43,6 @@ def test_what_is_not_measured_or_not_believed(daemon: Daemon) -> None:
     assert gpu["ranks"][0]["verified"] is False
 
 
-def test_jobs_have_short_names_where_these_tell_them_apart(daemon: Daemon) -> None:
-    """Two runs of one script keep theirs."""
-    names = ("main@20261122T131520-4242", "eval@slurm-7", "eval@slurm-8")
-    ranks = [replace(snapshots.rank_on_gpu(), job=name) for name in names]
-    node = snapshots.snapshot(snapshots.h100_training(0))
-    daemon.publish(snapshots.with_training(node, *ranks))
-    jobs = daemon.client.get("/api/v1/training").json()["jobs"]
-    assert [job["job"] for job in jobs] == list(names)
-    short = ["main", "eval@slurm-7", "eval@slurm-8"]
-    assert [job["display_name"] for job in jobs] == short
-    [gpu] = daemon.client.get("/api/v1/gpus").json()["gpus"]
-    assert [rank["display_name"] for rank in gpu["ranks"]] == short
-
-
 def test_a_clock_that_steps_back_makes_no_negative_age(daemon: Daemon) -> None:
     """A report from the future is new, not of a negative age."""
     rank = replace(

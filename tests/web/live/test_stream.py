@@ -104,8 +104,7 @@ def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> No
         await stage.publish()
         viewers = [Viewer(stage.daemon.app) for _ in range(10)]
         for viewer in viewers:
-            await viewer.event()
-            await viewer.event()
+            await viewer.whole()
         await stage.publish(3)
         for viewer in viewers:
             assert [(await viewer.event()).sequence for _ in range(3)] == [2, 3, 4]
@@ -131,8 +130,7 @@ def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.Mo
         await stage.publish(5)
         assert made == []
         viewer = Viewer(stage.daemon.app)
-        await viewer.event()
-        await viewer.event()
+        await viewer.whole()
         await stage.publish()
         await viewer.event()
         assert made == [5, 6]
@@ -140,8 +138,7 @@ def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.Mo
         await stage.publish(5)
         assert made == [5, 6]
         again = Viewer(stage.daemon.app)
-        await again.event()
-        assert (await again.event()).sequence == 11
+        assert (await again.whole()).sequence == 11
         await again.leave()
 
     play(act)
@@ -154,8 +151,7 @@ def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
         await stage.publish()
         quick, slow = Viewer(stage.daemon.app), Viewer(stage.daemon.app)
         for viewer in (quick, slow):
-            await viewer.event()
-            await viewer.event()
+            await viewer.whole()
         slow.stop_reading()
         await stage.publish(stream.MOST_PENDING + 3)
         sequences = [(await quick.event()).sequence for _ in range(stream.MOST_PENDING + 3)]
@@ -181,8 +177,7 @@ def test_a_stuck_viewer_makes_room(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.publish()
         stuck = Viewer(stage.daemon.app)
-        await stuck.event()
-        await stuck.event()
+        await stuck.whole()
         stuck.stop_reading()
         others = [Viewer(stage.daemon.app) for _ in range(stream.MOST_STREAMS - 1)]
         for viewer in others:
@@ -282,8 +277,7 @@ def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
     async def act() -> None:
         await asyncio.to_thread(daemon.publish, node(1))
         viewer = Viewer(daemon.app)
-        await viewer.event()
-        await viewer.event()
+        await viewer.whole()
         # As when the loop is closed under an open stream.
         viewer.task.cancel()
 
@@ -298,8 +292,7 @@ def test_fast_snapshots_are_left_out(play: Play) -> None:
     async def act(stage: Stage) -> None:
         await stage.publish(20, 0.1)
         viewer = Viewer(stage.daemon.app)
-        await viewer.event()
-        whole = await viewer.event()
+        whole = await viewer.whole()
         shown, sequences = whole.value, []
         await stage.publish(31, 0.1)
         while viewer.waiting:
@@ -320,8 +313,7 @@ def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(stage: Stage) -> None:
         await stage.publish()
         viewer = Viewer(stage.daemon.app)
-        await viewer.event()
-        await viewer.event()
+        await viewer.whole()
         for _ in range(2):
             assert (await viewer.event()).name == "comment"
         await viewer.leave()

@@ -95,6 +95,11 @@ class Viewer:
         """Return the next event."""
         return await asyncio.wait_for(self._events.get(), PATIENCE_SECONDS)
 
+    async def whole(self) -> Event:
+        """Return the first event with a view."""
+        await self.event()
+        return await self.event()
+
     @property
     def waiting(self) -> int:
         """The number of events that were not looked at."""

@@ -111,15 +111,6 @@ def test_what_is_not_measured_is_said_in_words() -> None:
     assert "degraded" not in html(NOW)
 
 
-def test_names_are_short_where_one_job_has_them() -> None:
-    """The full name is in the tooltip."""
-    run = replace(NOW, job="main@20261122T131520-4242")
-    assert '<b title="main@20261122T131520-4242">main rank 0</b>' in html(run)
-    text = html(run, replace(run, job="main@slurm-7"))
-    assert ">main@20261122T131520-4242 rank 0<" in text
-    assert ">main@slurm-7 rank 0<" in text
-
-
 def test_a_rank_that_does_not_measure_its_wait_says_nothing_of_it() -> None:
     """No 0 % is made up."""
     totals = replace(NOW.totals, phase_seconds={"eval": 5.0}, phase_gpu_idle_seconds={})

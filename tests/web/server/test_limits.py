@@ -204,16 +204,6 @@ def test_at_a_limit_the_next_connection_is_refused(addresses: list[str], reason:
             assert client.answer().endswith(b"GET /slow\n")
 
 
-def test_places_come_back() -> None:
-    """A closed connection does not count."""
-    with open_site(FEW) as (site, connect):
-        for _ in range(20):
-            with connect(GET % b"/") as client:
-                client.answer()
-            wait_until(lambda: len(site.connections) == 0)
-        assert not any(site.count.connections_refused_total.values())
-
-
 def test_large_answers_of_their_own_are_bounded() -> None:
     """Unread answers of their own are kept for some clients only; a shared one is kept for all."""
     with open_site(Limits(unsent_bytes=3 * len(LARGE))) as (site, connect):

@@ -201,14 +201,6 @@ def test_ten_in_one_packet_are_answered_in_order(site: Site) -> None:
     assert found == [*paths, b"/end"]
 
 
-def test_byte_by_byte(site: Site) -> None:
-    """A client may be that slow."""
-    with site.connect() as client:
-        for byte in GET % b"/slowly":
-            client.send(bytes([byte]))
-        assert client.answer().endswith(b"GET /slowly\n")
-
-
 def test_nothing_is_written_into_another_answer(site: Site) -> None:
     """A malformed request waits until the answer before it is done."""
     with site.connect(GET % b"/slow" + b"nonsense\r\n\r\n") as client:
@@ -228,12 +220,6 @@ def test_nothing_is_read_ahead(site: Site) -> None:
         with pytest.raises(TimeoutError):
             client.send((GET % b"/ahead") * 1_000_000)
         assert len(site.scopes) == 1
-
-
-def test_two_connections_do_not_wait_for_each_other(site: Site) -> None:
-    """What one holds back is its own."""
-    with site.connect(GET % b"/slow"), site.connect(GET % b"/quick") as other:
-        assert other.answer().endswith(b"GET /quick\n")
 
 
 @pytest.mark.parametrize("path", [b"/quick", b"/large"])

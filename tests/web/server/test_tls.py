@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import cast
@@ -135,29 +134,6 @@ def test_large_answers_arrive_whole(secure: Secure) -> None:
         while len(data.partition(b"\r\n\r\n")[2]) < len(LARGE):
             data += client.recv(1 << 20)
     assert data.endswith(LARGE)
-
-
-def test_a_slow_reader_of_the_last_answer_is_disconnected(
-    secure: Secure, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Although it closes nothing itself."""
-    site = secure.site
-    request = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") % b"/large"
-    with secure.connect() as client:
-        client.sendall(request)
-        missing = len(LARGE) - 200_000
-        while missing > 0:
-            missing -= len(client.recv(4096))
-        time.sleep(0.1)
-        while client.recv(1 << 20):
-            pass
-
-        def is_gone() -> bool:
-            site.sweep(2.5)
-            return not site.connections
-
-        wait_until(is_gone)
-    assert not caplog.records
 
 
 def test_it_stops_while_connections_end(secure: Secure, caplog: pytest.LogCaptureFixture) -> None:

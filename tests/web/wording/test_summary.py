@@ -26,37 +26,20 @@ def test_every_state_leads_to_what_the_documentation_says_of_it() -> None:
         assert section in {"", *(heading.lower().replace(" ", "-") for heading in headings)}, state
 
 
+SIMULATED = "Not real GPUs. This data is simulated"
+
+
 @pytest.mark.parametrize(
-    ("identities", "problem", "said"),
+    ("identity", "said"),
     [
-        ((), None, None),
-        ((("nvml", "580.95.05"),), None, None),
-        (
-            (("nvml", None), ("simulate", "simulated")),
-            None,
-            "Not real GPUs. This data is simulated.",
-        ),
-        (
-            (("replay", "580.95.05"),),
-            None,
-            "This data is recorded, and played back: it is not what the GPUs do now.",
-        ),
-        (
-            (("replay", "simulated"),),
-            None,
-            "Not real GPUs. This data is simulated; it was recorded, and is played back.",
-        ),
-        (
-            (("replay", "580.95.05"),),
-            "the recording day.jsonl has ended",
-            "This data is recorded, and played back: it is not what the GPUs do now. "
-            "The recording day.jsonl has ended.",
-        ),
-        ((("x" * 300, None),), None, f"Not real GPUs. This data comes from {'x' * 119}…."),
+        (("nvml", "580.95.05"), None),
+        (("simulate", "simulated"), f"{SIMULATED}."),
+        (("replay", "simulated"), f"{SIMULATED}; it was recorded, and is played back."),
+        (("x" * 300, None), f"Not real GPUs. This data comes from {'x' * 119}…."),
     ],
 )
 def test_data_that_is_not_of_now_is_marked(
-    identities: tuple[tuple[str, str | None], ...], problem: str | None, said: str | None
+    identity: tuple[str, str | None], said: str | None
 ) -> None:
     """One GPU whose readings are not real is enough; what was simulated stays so in a recording."""
-    assert notice(identities, problem) == said
+    assert notice([("nvml", None), identity]) == said

@@ -6,21 +6,12 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.model.reading import Instance
 from exporter.model.snapshot import Gpu, Snapshot
-from exporter.web.columns import (
-    COLUMNS,
-    NO_BOARD,
-    NO_LINKS,
-    NO_SHARE,
-    Values,
-    board_values,
-    links_of,
-    share_values,
-)
+from exporter.web.columns import COLUMNS, LINKS, readings
 from exporter.web.waits import live_ranks
 
 KEPT_SECONDS = 900.0
@@ -56,8 +47,8 @@ def _column(values: array[float], name: str) -> list[float | None]:
     return [value if value == value else None for value in points]
 
 
-def _row(values: Values) -> array[float]:
-    return array("f", [_UNKNOWN if value is None else value for value in values])
+def _row(found: Mapping[str, float]) -> array[float]:
+    return array("f", [found.get(name, _UNKNOWN) for name in COLUMNS])
 
 
 def _any(points: Iterable[float | None]) -> bool:
@@ -108,7 +99,7 @@ class History:
         self._last = 0.0
         self._gap = POINT_SECONDS
         """Between the last two readings."""
-        self._link_totals: dict[str, tuple[float, Values]] = {}
+        self._link_totals: dict[str, tuple[float, Mapping[str, float | None]]] = {}
         """By GPU: when they were read, and what was moved by then."""
 
     def add(self, snapshot: Snapshot) -> None:
@@ -218,41 +209,36 @@ class History:
         self._times[self._at] = now
         self._count = min(self._count + 1, POINTS)
 
-    def _values(self, snapshot: Snapshot) -> dict[Key, Values]:
-        ranks = live_ranks(snapshot.ranks)
-        found: dict[Key, Values] = {}
-        totals: dict[str, tuple[float, Values]] = {}
+    def _values(self, snapshot: Snapshot) -> dict[Key, dict[str, float]]:
+        ranks, now = live_ranks(snapshot.ranks), snapshot.timestamp_seconds
+        found: dict[Key, dict[str, float]] = {}
+        before, self._link_totals = self._link_totals, {}
         for gpu in snapshot.gpus:
             if not gpu.up:
                 continue
-            uuid, board = gpu.device.uuid, board_values(gpu)
+            uuid = gpu.device.uuid
             if gpu.device.mig:
-                found[uuid, None] = board + NO_SHARE
-            rates = self._link_rates(gpu, totals)
+                found[uuid, None] = readings(gpu, None, (), now)
+            rates = self._link_rates(gpu, before)
             for share in gpu.shares:
-                instance = share.gpu_instance
-                own = NO_BOARD if gpu.device.mig else board
-                here = ranks.get((uuid, instance), ())
-                found[uuid, instance] = own + share_values(
-                    share, here, rates, snapshot.timestamp_seconds
-                )
-        self._link_totals = totals
+                key = uuid, share.gpu_instance
+                found[key] = readings(gpu, share, ranks.get(key, ()), now, rates)
         return found
 
-    def _link_rates(self, gpu: Gpu, totals: dict[str, tuple[float, Values]]) -> Values:
-        """Return the bytes/s of the board's links; None for those of which no total is known."""
-        read, moved = gpu.last_read_timestamp_seconds, gpu.totals
+    def _link_rates(
+        self, gpu: Gpu, before: Mapping[str, tuple[float, Mapping[str, float | None]]]
+    ) -> dict[str, float]:
+        """Return the bytes/s of the board's links of which totals are known, by column."""
+        read = gpu.last_read_timestamp_seconds
         if gpu.device.mig or read is None:
-            return NO_LINKS
-        now: Values = links_of(moved)
-        totals[gpu.device.uuid] = (read, now)
-        before = self._link_totals.get(gpu.device.uuid)
-        if before is None or read <= before[0]:
-            return NO_LINKS
-        seconds = read - before[0]
-        return tuple(
-            [
-                None if one is None or other is None or other < one else (other - one) / seconds
-                for one, other in zip(before[1], now, strict=True)
-            ]
-        )
+            return {}
+        now = {name: getattr(gpu.totals, total) for name, total in LINKS.items()}
+        self._link_totals[gpu.device.uuid] = read, now
+        then, old = before.get(gpu.device.uuid, (read, now))
+        if read <= then:
+            return {}
+        return {
+            name: (total - old[name]) / (read - then)
+            for name, total in now.items()
+            if total is not None and old[name] is not None and total >= old[name]
+        }

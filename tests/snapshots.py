@@ -421,12 +421,19 @@ def t4_estimate(index: int = 0) -> Gpu:
         processes=(Process(77, "compute", None, "python", "bob", "other"),),
         held=True,
         holder=Holder("bob", "python", "other"),
-        saturation=Saturation("estimate", False, Bounds(0.0, 0.43), unmeasured=bounds),
+        saturation=Saturation(
+            "estimate",
+            False,
+            Bounds(0.0, 0.43),
+            unmeasured=bounds,
+            estimates={"dram": 0.154, "tensor": 0.25},
+        ),
         time_bounds=dict.fromkeys(TIME_PARTS, Bounds(0.0, 0.43))
         | {"idle": Bounds(0.57, 0.59), "clock": Bounds(0.0, 0.036)},
         roofline=Roofline(
             flops_bounds_per_second=Bounds(0.0, 28e12),
             dram_bounds_bytes_per_second=Bounds(0.0, 137.6e9),
+            dram_estimate_bytes_per_second=49.28e9,
         ),
         limiter="unknown",
         data_stall={"client": Bounds(0.125, 0.3125)},

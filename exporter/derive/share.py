@@ -32,7 +32,15 @@ from exporter.derive.timeparts import (
 )
 from exporter.derive.units import has_tensor_cores
 from exporter.model.reading import Activity, Device, ShareReading, Utilization, Vitals
-from exporter.model.snapshot import Bounds, Ceilings, Holder, Roofline, Saturation, TimeParts
+from exporter.model.snapshot import (
+    Bounds,
+    Ceilings,
+    Holder,
+    MemoryUtilizationUse,
+    Roofline,
+    Saturation,
+    TimeParts,
+)
 
 NO_STALL = Stall()
 """What is known of a share on which no training job reports."""
@@ -146,6 +154,7 @@ def _measured(
         compute_capability=capability,
         tensor_cores=tensor_cores,
         utilization=utilization,
+        memory_use=_memory_use(ceilings),
     )
     saturation = measure(timed)
     of_cycles = saturation if factor == 1.0 else measure(in_cycles(activity, factor))
@@ -199,10 +208,11 @@ def _estimated(
     """Return what is `known` with what the utilization alone bounds."""
     tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
     clocks = read_clocks(vitals, ceilings, device, known.history)
-    saturation = estimated(utilization, tensor_cores=tensor_cores)
+    estimate = partial(estimated, tensor_cores=tensor_cores, memory_use=_memory_use(ceilings))
+    saturation = estimate(utilization)
     bounds = known_by_utilization(utilization, saturation, clocks)
     seen = observed(utilization)
-    of_seen = estimated(seen, tensor_cores=tensor_cores)
+    of_seen = estimate(seen)
     gap = gap_ratio(None, None, utilization)
 
     def judge(waited: float, of_idle: float | None) -> str:
@@ -231,6 +241,10 @@ def _estimated(
         ),
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
     )
+
+
+def _memory_use(ceilings: Ceilings | None) -> MemoryUtilizationUse | None:
+    return "estimate" if ceilings is None else ceilings.memory_utilization_use
 
 
 def _limits(

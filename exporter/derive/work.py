@@ -9,16 +9,20 @@ at the highest clock of the GPU,
 
 because F <= tensor P_t + vector P_v <= s (P_t + P_v), and vector <= U. Which unit did the work, a
 tensor pipe or (as torch may for small or odd shapes) an FMA unit, does not matter.
+
+An estimate takes the unit that the precision stands for. With p its peak at the clock f_ref, the
+likely activity at clock f is the sum of F f_ref / (p f) over the precisions of a pipe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from exporter.derive.clocks import reference_clock
 from exporter.derive.flops import FLOAT_TENSOR, vector_peaks
+from exporter.derive.roofline import intensity
 from exporter.derive.units import cut, fma_is_shared
 from exporter.model.reading import Device, Vitals
 from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Recent, Roofline, Saturation
@@ -39,6 +43,9 @@ class Work:
     """What of it was certainly done in these ten seconds."""
     precisions: frozenset[str] | None = None
     """Tensor precisions that it may be in; None where that is not known of all of it."""
+    flops_per_second_by_peak: Mapping[str, float] | None = None
+    """The same FLOP/s by the peak of the pipe that likely did them: bf16_tensor, fp32. None where
+    that cannot be told of all of it."""
 
 
 class Rates(NamedTuple):
@@ -53,9 +60,12 @@ class Rates(NamedTuple):
         return self.tensor + self.vector
 
 
-def with_faster(precisions: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the precisions that work may be in where Transformer Engine is in use."""
-    return None if precisions is None else precisions | set(FASTER)
+def with_faster(work: Work) -> Work:
+    """Return the work as it may be where Transformer Engine is in use, which computes in FP8."""
+    precisions = work.precisions
+    if precisions is None or precisions <= set(FASTER):
+        return work
+    return replace(work, precisions=precisions | set(FASTER), flops_per_second_by_peak=None)
 
 
 def rates_of_work(
@@ -119,6 +129,42 @@ def busier(saturation: Saturation, work: Work, rates: Rates) -> Saturation:
     return replace(saturation, bounds=bounds, unmeasured=unmeasured)
 
 
+def pipe_estimates(
+    work: Work, ceilings: Ceilings, vitals: Vitals, device: Device
+) -> dict[str, float]:
+    """Return the likely activity of the pipes, tensor and fma, at the present clock.
+
+    Empty where it cannot be told which pipe did the work, or a peak or clock is not known.
+    """
+    found: dict[str, float] = {}
+    clock = vitals.clock_hertz.get("sm")
+    for precision, flops in (work.flops_per_second_by_peak or {}).items():
+        unit = CLOCK_UNITS[precision]
+        peak, reference = ceilings.peak_flops_per_second.get(precision), None
+        if unit in ("tensor", "fma"):
+            reference = reference_clock(unit, ceilings, device)
+        if not peak or not clock or not reference:
+            return {}
+        found[unit] = found.get(unit, 0.0) + flops * reference / (peak * clock)
+    return found
+
+
+def with_estimates(saturation: Saturation, pipes: Mapping[str, float]) -> Saturation:
+    """Return the saturation with the estimates of pipes that are not measured.
+
+    One above what the pipe can have done is wrong, and left out.
+    """
+    unmeasured = saturation.unmeasured
+    likely = {
+        name: max(ratio, unmeasured[name].lower)
+        for name, ratio in pipes.items()
+        if name in unmeasured and ratio <= unmeasured[name].upper
+    }
+    if not likely:
+        return saturation
+    return replace(saturation, estimates={**saturation.estimates, **likely})
+
+
 def worked(roofline: Roofline, work: Work, believed: float, *, measured: bool) -> Roofline:
     """Return the roofline with what the jobs state; its lower bound only where nothing counts."""
     bounds = roofline.flops_bounds_per_second
@@ -132,20 +178,24 @@ def recently_worked(
 ) -> Recent:
     """Return the last ten seconds with what the jobs state of them."""
     saturation, flops = recent.saturation_bounds, recent.flops_bounds_per_second
-    intensity, traffic = recent.intensity_bounds_flops_per_byte, recent.dram_bounds_bytes_per_second
+    band, traffic = recent.intensity_bounds_flops_per_byte, recent.dram_bounds_bytes_per_second
+    estimate = None
+    if recent.dram_estimate_bytes_per_second is not None:
+        estimate = intensity(believed, recent.dram_estimate_bytes_per_second)
     if not measured:
         if flops is not None:
             flops = _at_least(flops, work.least_flops_per_second)
         if saturation is not None and rates is not None and rates.whole:
             saturation = _at_least(saturation, work.least_flops_per_second / rates.whole)
-        if intensity is not None and flops is not None and traffic is not None and traffic.upper:
-            intensity = _at_least(intensity, flops.lower / traffic.upper)
+        if band is not None and flops is not None and traffic is not None and traffic.upper:
+            band = _at_least(band, flops.lower / traffic.upper)
     return replace(
         recent,
         saturation_bounds=saturation,
         flops_bounds_per_second=flops,
-        intensity_bounds_flops_per_byte=intensity,
+        intensity_bounds_flops_per_byte=band,
         stated_flops_per_second=believed,
+        intensity_estimate_flops_per_byte=estimate,
     )
 
 

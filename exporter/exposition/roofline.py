@@ -123,6 +123,13 @@ FAMILIES: tuple[Family, ...] = (
         ROOFLINE.one(lambda r: r.dram_bytes_per_second),
     ),
     gauge(
+        "gpu_dram_estimate_bytes_per_second",
+        "Likely bytes per second between device memory and GPU where they are not measured.",
+        "derived: gpu_resource_saturation_estimate_ratio of dram x memory clock x 2 x bus width / "
+        "8, over the last poll interval",
+        ROOFLINE.one(lambda r: r.dram_estimate_bytes_per_second),
+    ),
+    gauge(
         "gpu_arithmetic_intensity_flops_per_byte",
         "Operations per byte of device memory traffic over the last poll interval.",
         "derived: gpu_flops_per_second / gpu_dram_bytes_per_second",

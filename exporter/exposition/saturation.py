@@ -12,6 +12,7 @@ PIPE = Label("pipe", ("tensor", "fp64", "fp32", "fp16", "int", "tensor_fp16", "f
 """The last two are pipes that a source reads only together: tensor and FP16, FP32 and FP16."""
 TENSOR_OP = Label("op", ("hmma", "imma", "dmma", "dfma"))
 RESOURCE = Label("resource", ("sm", "tensor", "fma", "fp64", "int", "dram"))
+ESTIMATED = Label("resource", ("tensor", "fma", "dram"))
 PART = Label("part", TIME_PARTS)
 
 _OVER_POLL = "measured over the last poll interval."
@@ -147,6 +148,18 @@ FAMILIES: tuple[Family, ...] = (
         "derived from what contains it: SM or engine activity where measured, else from the "
         "driver's utilization and the work that jobs state",
         SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
+    ),
+    gauge(
+        "gpu_resource_saturation_estimate_ratio",
+        "Likely activity of a unit that is not measured. dram: 0.77 x the driver's memory "
+        "utilization, checked on V100, T4 and B300 (mean error 0.04, nine of ten within 0.12), not "
+        "on GeForce, Ada and Hopper. tensor, fma: FLOP/s that jobs report over the peak of the "
+        "pipe that their precision stands for, at the present clock, over the last ten seconds; "
+        "wrong where work is counted that was not done so (sparsity, Winograd or FFT "
+        "convolutions) or not counted (recomputed activations).",
+        "derived: NVML memory utilization over the last poll interval; gpu_training_model_flops_"
+        "total / (gpu_peak_flops_per_second x SM clock / gpu_peak_clock_hertz)",
+        SATURATION.by_label(ESTIMATED, lambda s: s.estimates),
     ),
     counter(
         "gpu_time_seconds_total",

@@ -86,6 +86,13 @@ class Bounds:
     upper: float
 
 
+MemoryUtilizationUse = Literal["bound", "estimate"]
+"""What the driver's memory utilization is good for on a GPU model: an estimate of DRAM activity, or
+also its upper bound, where that was checked."""
+DRAM_ESTIMATE_ERROR_RATIO = 0.12
+"""How far DRAM activity was from its estimate in nine of ten readings of V100, T4 and B300."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ceilings:
     """The roofline ceilings of one share: dense peaks, FMA = 2 operations, decimal units."""
@@ -112,6 +119,8 @@ class Ceilings:
     architecture: str | None = None
     assumed_precision: str | None = None
     """The precision that tensor work is counted in, e.g. bf16_tensor; None without tensor cores."""
+    memory_utilization_use: MemoryUtilizationUse | None = "estimate"
+    """None where it says nothing: GPUs that use the memory of their host."""
 
     @property
     def memory_bandwidth_by_basis(self) -> dict[str, float]:
@@ -137,6 +146,9 @@ class Saturation:
     """The unit that gives `ratio`: tensor, fp64, fma, int or dram."""
     unmeasured: Mapping[str, Bounds] = field(default_factory=dict)
     """By resource (sm, tensor, fma, fp64, int, dram): bounds of those that are not measured."""
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    """By resource (tensor, fma, dram): the likely activity of those that are not measured: of dram
+    over the last interval, of tensor and fma over the last ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +182,8 @@ class Roofline:
     stated_flops_per_second: float | None = None
     """What the training jobs on it report, limited to what the GPU can do; without counters also
     the lower end of `flops_bounds_per_second`."""
+    dram_estimate_bytes_per_second: float | None = None
+    """The likely traffic where it is not measured."""
 
     @property
     def total_flops_per_second(self) -> float | None:
@@ -258,6 +272,11 @@ class Recent:
     dram_bounds_bytes_per_second: Bounds | None = None
     intensity_bounds_flops_per_byte: Bounds | None = None
     stated_flops_per_second: float | None = None
+    estimates: Mapping[str, float] = field(default_factory=dict)
+    """By resource (tensor, fma, dram): the likely activity of those that are not measured."""
+    dram_estimate_bytes_per_second: float | None = None
+    intensity_estimate_flops_per_byte: float | None = None
+    """Stated FLOP/s over the estimated traffic."""
     idle_ratio: float | None = None
     """Share of time in idle intervals."""
     held_idle_ratio: float | None = None

@@ -91,6 +91,24 @@ class _Bounded(NamedTuple):
         return Bounds((self.lower - before.lower) / seconds, (self.upper - before.upper) / seconds)
 
 
+class _Estimated(NamedTuple):
+    """Integrals of the estimated DRAM activity and traffic, and the seconds that have one."""
+
+    seconds: float = 0.0
+    activity: float = 0.0
+    traffic_bytes: float = 0.0
+
+    def after(self, activity: float | None, traffic: float | None, seconds: float) -> _Estimated:
+        """Return the integrals with one more interval; it adds nothing without an estimate."""
+        if activity is None:
+            return self
+        return _Estimated(
+            self.seconds + seconds,
+            self.activity + activity * seconds,
+            self.traffic_bytes + (traffic or 0.0) * seconds,
+        )
+
+
 class _Mark(NamedTuple):
     """The totals at a reading."""
 
@@ -106,6 +124,7 @@ class _Mark(NamedTuple):
     """Integral of the saturation, by the busiest unit."""
     watts: float | None = None
     """Mean power of the board in the interval that ends here."""
+    estimated: _Estimated = _Estimated()
 
 
 def reach_seconds(interval_seconds: float) -> float:
@@ -129,11 +148,13 @@ class RecentWindow:
         utilization: Utilization | None = None,
         traffic: Bounds | None = None,
         energy_joules: float | None = None,
+        traffic_estimate: float | None = None,
     ) -> None:
         """Add the totals at a reading; a second call for the same reading does nothing.
 
         `interval_seconds` 0 restarts the window. `traffic` are bytes/s of device memory, where
-        these are only bounded, and `energy_joules` is of the board in the interval.
+        these are only bounded, and `energy_joules` is of the board in the interval. `traffic_estimate`
+        are the likely bytes/s, where these are not measured.
         """
         marks = self._marks
         last = marks[-1] if marks else None
@@ -165,6 +186,11 @@ class RecentWindow:
                 last.unread + seen * _leaves_out_work(saturation),
                 units,
                 None if energy_joules is None else energy_joules / interval_seconds,
+                last.estimated.after(
+                    None if saturation is None else saturation.estimates.get("dram"),
+                    traffic_estimate,
+                    interval_seconds,
+                ),
             )
         )
         reach = reach_seconds(interval_seconds)
@@ -235,6 +261,9 @@ class RecentWindow:
         traffic = now.traffic.mean_since(then.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
+        estimated = (now.estimated.seconds - then.estimated.seconds) if dram is None else 0.0
+        moved = now.estimated.traffic_bytes - then.estimated.traffic_bytes
+        likely = now.estimated.activity - then.estimated.activity
         return Recent(
             seconds=ran.get("limited_seconds") or polled,
             busy_ratio=rates.get("engine", used),
@@ -252,6 +281,8 @@ class RecentWindow:
             flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
             dram_bounds_bytes_per_second=traffic,
+            estimates={"dram": likely / estimated} if estimated else {},
+            dram_estimate_bytes_per_second=moved / estimated if estimated and moved else None,
             intensity_flops_per_byte=point,
             intensity_bounds_flops_per_byte=(
                 intensity_bounds(work, dram, traffic) if point is None else None

@@ -172,6 +172,7 @@ class TrackedShare:
             reading.vitals.utilization,
             derived.dram_integral_bounds,
             energy_joules,
+            None if derived.roofline is None else derived.roofline.dram_estimate_bytes_per_second,
         )
         if skipped:
             # The counters skipped a round: keep showing their last values for up to 3 intervals.

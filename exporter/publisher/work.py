@@ -17,8 +17,10 @@ from typing import NamedTuple
 from exporter.derive.work import (
     Work,
     busier,
+    pipe_estimates,
     rates_of_work,
     recently_worked,
+    with_estimates,
     with_faster,
     worked,
 )
@@ -27,7 +29,7 @@ from exporter.model.snapshot import RECENT_SECONDS, Share
 from exporter.model.training import FLOPS_EXCEED_PEAK
 from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.recent import ESTIMATE
-from exporter.specs.precisions import tensor_precision
+from exporter.specs.precisions import pipe_peak, tensor_precision
 
 CHECK_SECONDS = 60.0
 """An excess over what the GPU can have done is dropped after this long: readings may lag."""
@@ -145,6 +147,7 @@ class StatedWork:
         rate = least = 0.0
         known = False
         precisions: set[str | None] = set()
+        by_peak: dict[str | None, float] = {}
         for claim in claims:
             history = before.get(claim.report_id) or deque()
             self._history[claim.report_id] = history
@@ -159,14 +162,19 @@ class StatedWork:
             first = history[0]
             # A process that has been silent for longer than this span did no more in that time.
             seconds = max(last.seconds - first.seconds, now - last.seconds)
-            rate += (last.flops - first.flops) / seconds
+            grown = (last.flops - first.flops) / seconds
+            rate += grown
             if claim.is_done:
                 least += _certain(history, now - RECENT_SECONDS) / RECENT_SECONDS
             name = claim.precision
             precisions.add(None if name is None else tensor_precision(name))
+            peak = None if name is None else pipe_peak(name)
+            by_peak[peak] = by_peak.get(peak, 0.0) + grown
         named = frozenset(each for each in precisions if each is not None)
         whole = None if None in precisions else named
-        self.work = Work(rate, least, whole) if known else None
+        told = {peak: flops for peak, flops in by_peak.items() if peak is not None}
+        work = Work(rate, least, whole, None if None in by_peak else told)
+        self.work = work if known else None
 
 
 def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: bool) -> Share:
@@ -180,19 +188,24 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
     work, recent, ceilings = stated.work, share.recent, share.ceilings
     if work is None or ceilings is None or share.roofline is None:
         return share
-    precisions = work.precisions
+    vitals, device = reading.vitals, reading.device
     if any(process.transformer_engine for process in share.processes or ()):
-        precisions = with_faster(precisions)
-    rates = rates_of_work(ceilings, reading.vitals, reading.device, precisions)
+        work = with_faster(work)
+    rates = rates_of_work(ceilings, vitals, device, work.precisions)
     measured = share.saturation is not None and share.saturation.source != ESTIMATE
     bounds = (recent or share.roofline).flops_bounds_per_second
     believed = work.flops_per_second if bounds is None else min(work.flops_per_second, bounds.upper)
     gauges_stay = measured or not steady
-    if recent is not None:
-        recent = recently_worked(recent, work, rates, believed, measured=measured)
     saturation = share.saturation
     if saturation is not None and rates is not None and not gauges_stay:
         saturation = busier(saturation, work, rates)
+    if saturation is not None:
+        pipes = pipe_estimates(work, ceilings, vitals, device)
+        saturation = with_estimates(saturation, pipes)
+    if recent is not None:
+        recent = recently_worked(recent, work, rates, believed, measured=measured)
+        if saturation is not None:
+            recent = replace(recent, estimates={**saturation.estimates, **recent.estimates})
     return replace(
         share,
         saturation=saturation,

@@ -16,7 +16,11 @@ from exporter.specs.derived import (
     rule_for,
     sms_of,
 )
-from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu
+from exporter.specs.gpu_class import (
+    MODULE_CAPABILITIES,
+    is_part_of_a_gpu,
+    memory_utilization_use,
+)
 from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
@@ -82,8 +86,11 @@ class SpecBook:
             return None
         model = self.find(device)
         if model is None:
-            return _derived_ceilings(device, precision)
-        return _listed_ceilings(model, device, precision)
+            ceilings = _derived_ceilings(device, precision)
+        else:
+            ceilings = _listed_ceilings(model, device, precision)
+        use = memory_utilization_use(device)
+        return None if ceilings is None else replace(ceilings, memory_utilization_use=use)
 
 
 def bare_name(name: str) -> str:

@@ -10,6 +10,7 @@ import re
 from typing import Literal
 
 from exporter.model.reading import Device
+from exporter.model.snapshot import MemoryUtilizationUse
 
 GpuClass = Literal[
     "data_center", "workstation", "compact_workstation", "geforce", "laptop", "low_power", "module"
@@ -20,6 +21,9 @@ boards and laptop GPUs with a Max-Q design."""
 MODULE_CAPABILITIES = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (11, 0)})
 """Of Jetson and DRIVE modules, whose GPU has the system's memory. One name stands for modules with
 different numbers of SMs ("Orin (nvgpu)", "NVIDIA Thor")."""
+SYSTEM_MEMORY_CAPABILITIES = MODULE_CAPABILITIES | {(12, 1)}
+"""GPUs without memory of their own: modules, and GB10, whose memory utilization is always 0."""
+FIRST_WITH_CHECKED_MEMORY_UTILIZATION = (7, 0)
 
 _DATA_CENTER_CAPABILITIES = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0), (10, 3)})
 
@@ -79,3 +83,20 @@ def gpu_class(device: Device) -> GpuClass | None:
         if pattern.search(name):
             return found
     return "data_center" if device.compute_capability in _DATA_CENTER_CAPABILITIES else None
+
+
+def memory_utilization_use(device: Device) -> MemoryUtilizationUse | None:
+    """Return what the driver's memory utilization of a GPU is good for.
+
+    It was held against hardware counters on V100, T4 and B300, between which the other data-centre
+    boards since Volta lie.
+    """
+    capability = device.compute_capability
+    if capability in SYSTEM_MEMORY_CAPABILITIES:
+        return None
+    is_checked = (
+        capability is not None
+        and capability >= FIRST_WITH_CHECKED_MEMORY_UTILIZATION
+        and gpu_class(device) == "data_center"
+    )
+    return "bound" if is_checked else "estimate"

@@ -59,6 +59,21 @@ def tensor_precision(reported: str) -> str | None:
     return TENSOR_PRECISIONS.get(name)
 
 
+def pipe_peak(reported: str) -> str | None:
+    """Return the peak of the pipe that matrix work in a reported precision runs on; None if that
+    cannot be told.
+
+    FP32 runs on the FP32 units, unless the job says that TF32 is in use.
+    """
+    precision = tensor_precision(reported)
+    if (
+        precision == "tf32_tensor"
+        and re.search(r"tf32|tensorfloat|high$", reported.lower()) is None
+    ):
+        return "fp32"
+    return None if precision in ("fp64_tensor", None) else precision
+
+
 def reported_precision(peak_flops_per_second: Mapping[str, float], reported: str) -> str | None:
     """Return the peak for the tensor work of a job by its reported precision.
 

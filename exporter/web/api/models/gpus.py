@@ -157,6 +157,8 @@ class SaturationJson(BoundsJson):
     """The unit that gives the ratio."""
     unmeasured: dict[str, BoundsJson]
     """By resource that is not measured."""
+    estimated_ratio: dict[str, float] = field(default_factory=dict, metadata={"of": "estimates"})
+    """The likely activity, by resource that is not measured and can be estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,8 @@ class PointJson(Json):
     intensity_upper_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.upper")
     stated_flops_per_second: float | None = None
     """What the training jobs on it say that they compute, as far as that is possible."""
+    dram_estimate_bytes_per_second: float | None = None
+    """The likely traffic where it is not measured."""
     tensor_flops_utilization_ratio: float | None = None
     roof_ratio: dict[str, float]
     """By basis; may exceed 1."""
@@ -221,6 +225,12 @@ class RecentJson(Json):
     intensity_upper_flops_per_byte: float | None = of("intensity_bounds_flops_per_byte.upper")
     stated_flops_per_second: float | None = None
     """What the training jobs on it say that they compute, as far as that is possible."""
+    estimated_ratio: dict[str, float] = field(default_factory=dict, metadata={"of": "estimates"})
+    """The likely activity, by resource that is not measured and can be estimated."""
+    dram_estimate_bytes_per_second: float | None = None
+    """The likely traffic where it is not measured."""
+    intensity_estimate_flops_per_byte: float | None = None
+    """What jobs say that they compute, over the likely traffic."""
     idle_ratio: float | None = None
     """The share of time that lay in idle intervals."""
     held_idle_ratio: float | None = None

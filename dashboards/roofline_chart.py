@@ -15,11 +15,14 @@ from dashboards.model import (
 )
 from dashboards.promql import (
     DEVICE,
+    LABELS,
     NODES,
+    WINDOW,
     activity,
     limiter_number,
     measured_flops,
     partly_read,
+    rate,
     select,
 )
 
@@ -28,7 +31,9 @@ LEFT, RIGHT = "0.1", "10000"
 TRAIL = ("1m", "5m", "15m", "1h")
 CEILINGS = "/^Throughput .* (fp|bf|tf|int)[0-9]+(_tensor)?(_fp16acc)?$/"
 POINTS = "/^Throughput .* GPU [0-9]+(/[0-9]+)?$/"
-"""Both begin with the name of the field: other fields end in the same words."""
+FROM_JOB = "from the job and the driver"
+BARS = f"/^Throughput .* {FROM_JOB}, (work|intensity)$/"
+"""All begin with the name of the field: other fields end in the same words."""
 
 BASIS = Variable(
     "basis",
@@ -104,10 +109,61 @@ def points(with_limiter: bool = False) -> str:
     shown = (
         f"({' or '.join(axes)}) and on (job, instance, uuid) {select('gpu_info', name='$model')}"
     )
+    return _named(shown)
+
+
+def _named(shown: str, end: str = "") -> str:
+    """Return series with the name of their GPU, and an end, as label `series`."""
     host = f'label_replace({shown}, "host", "$1", "instance", "([^:]+).*")'
     named = f'label_replace({host}, "mig", "/$1", "gpu_instance", "(.+)")'
     whole = f'label_join({named}, "series", " GPU ", "host", "gpu")'
-    return f'label_join({whole}, "series", "", "series", "mig")'
+    parts = f'label_replace({whole}, "bar", "{end}", "", "")' if end else whole
+    labels = '"series", "mig", "bar"' if end else '"series", "mig"'
+    return f'label_join({parts}, "series", "", {labels})'
+
+
+def bars() -> str:
+    """Return the work and intensity of GPUs whose jobs count FLOPs and whose DRAM is estimated.
+
+    Each is a bar of three vertices: the least, the likely and the most. The intensity has no upper
+    end, because the traffic has no lower one.
+    """
+    gpu = "job, instance, uuid"
+    verified = f"({select('gpu_training_verified', NODES)} == 1)"
+    done = (
+        f"sum by ({gpu}) ({rate('gpu_training_model_flops_total', NODES)} "
+        f"and on ({gpu}, training_job, rank) {verified}) > 0"
+    )
+
+    def mean(metric: str, **labels: str) -> str:
+        return f"max by ({LABELS}) (avg_over_time({select(metric, **labels)}[{WINDOW}]))"
+
+    traffic = f"({mean('gpu_dram_estimate_bytes_per_second')} > 0)"
+    likely = mean("gpu_resource_saturation_estimate_ratio", resource="dram")
+    most = mean("gpu_resource_saturation_upper_ratio", resource="dram")
+    work = f"(0 * {traffic} + on ({gpu}) group_left () ({done}))"
+    intensity = f"({work} / {traffic})"
+    least = mean("gpu_flops_lower_per_second")
+    ends = {
+        "work": (
+            (intensity, f"({least} + 0 * {work})", "least"),
+            (intensity, work, "likely"),
+            (intensity, f"({mean('gpu_flops_upper_per_second')} + 0 * {work})", "most"),
+        ),
+        "intensity": (
+            (f"({intensity} * {likely} / {most})", work, "least"),
+            (intensity, work, "likely"),
+            (f"(0 * {work} + {RIGHT})", work, "most"),
+        ),
+    }
+    shown = []
+    for name, vertices in ends.items():
+        axes = " or ".join(
+            _vertex(f"({_axis(x, 'Intensity')} or {_axis(y, 'Throughput')})", vertex)
+            for x, y, vertex in vertices
+        )
+        shown.append(_named(f"({axes})", f", {FROM_JOB}, {name}"))
+    return f"({' or '.join(shown)}) and on ({gpu}) {select('gpu_info', name='$model')}"
 
 
 def with_model(peak: str) -> str:
@@ -183,6 +239,18 @@ def _chart(title: str, description: str, by_limiter: bool) -> Panel:
                 ("links", []),
             ),
         ),
+        Override(
+            "byRegexp",
+            BARS,
+            (
+                ("custom.show", "points+lines"),
+                ("custom.pointShape", "square"),
+                ("custom.pointSize.fixed", 5),
+                ("custom.pointSize.max", 100_000),
+                ("custom.lineWidth", 1),
+                ("custom.lineStyle", {"fill": "dash", "dash": [6, 4]}),
+            ),
+        ),
         *(
             Override(
                 "byRegexp",
@@ -203,9 +271,13 @@ def _chart(title: str, description: str, by_limiter: bool) -> Panel:
     return Panel(
         title,
         description,
-        Points((_matchers(POINTS, *columns), _matchers(CEILINGS)), "Throughput"),
+        Points((_matchers(POINTS, *columns), _matchers(CEILINGS), _matchers(BARS)), "Throughput"),
         Values("si:FLOP/s", minimum=1e11, links=(navigation.gpu_of_point(),)),
-        (Query(points(by_limiter)), Query(ceilings(), instant=True)),
+        (
+            Query(points(by_limiter)),
+            Query(ceilings(), instant=True),
+            Query(bars(), instant=True),
+        ),
         width=12,
         height=17,
         overrides=tuple(overrides),
@@ -247,7 +319,9 @@ TOP = (
         "is the ridge between them. On a ceiling: only a change of the work gains more. Below the "
         "slope: limited by memory at best, so raise the intensity (fusion, larger batch, lower "
         "precision) or move closer to it. Right of the ridge and far below: latency, input or "
-        "clocks hold it back. GPUs without work are not drawn. A GPU has the colour of its "
+        "clocks hold it back. GPUs without work are not drawn. A dashed cross is not measured: its "
+        "work is what the jobs count, its traffic what the driver's memory utilization suggests, "
+        "and the truth lies on its bars. A GPU has the colour of its "
         "number on every chart of this page, whatever its node. Click a dot to open its GPU.",
         by_limiter=False,
     ),

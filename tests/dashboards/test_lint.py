@@ -417,7 +417,7 @@ def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
         one["matcher"]["options"]: {p["id"]: p["value"] for p in one["properties"]}
         for one in panel["fieldConfig"]["overrides"]
     }
-    gpus, ceilings = options["series"]
+    gpus, ceilings, bars = options["series"]
 
     assert [step["id"] for step in panel["transformations"]] == [
         "joinByLabels",
@@ -429,19 +429,22 @@ def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
     assert defaults["custom"]["scaleDistribution"] == {"type": "log", "log": 10}
     assert "max" not in defaults
     assert gpus["size"]["matcher"]["options"] == "weight"
-    assert "size" not in ceilings
-    assert "color" not in ceilings
-    patterns = [series["y"]["matcher"]["options"] for series in (gpus, ceilings)]
+    assert set(ceilings) == set(bars) == {"x", "y"}
+    patterns = [series["y"]["matcher"]["options"] for series in (gpus, ceilings, bars)]
     assert all(pattern.startswith("/^Throughput ") for pattern in patterns)
-    assert overrides[patterns[1]]["custom.pointSize.max"] == 100_000
-    assert overrides[patterns[1]]["custom.show"] == "points+lines"
+    for pattern in patterns[1:]:
+        assert overrides[pattern]["custom.pointSize.max"] == 100_000
+        assert overrides[pattern]["custom.show"] == "points+lines"
     assert overrides["Intensity"]["min"] == 0.1
     assert overrides["Intensity"]["max"] == 10_000
     assert ("color" in gpus) == ("limiter" in overrides) == ("limits" in title)
-    # Values of one query only: the ceilings are an instant, the GPUs a range.
-    assert [query["instant"] for query in panel["targets"]] == [False, True]
+    # Values of one query only: ceilings and bars are an instant, the GPUs a range.
+    assert [query["instant"] for query in panel["targets"]] == [False, True, True]
     assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0")
     assert re.fullmatch(patterns[0][1:-1], "Throughput node1 GPU 0/3")
     for precision in ("fp32", "bf16_tensor", "int8_tensor", "fp8_tensor_fp16acc"):
         assert re.fullmatch(patterns[1][1:-1], f"Throughput H100 80GB HBM3 {precision}")
         assert not re.fullmatch(patterns[0][1:-1], f"Throughput H100 80GB HBM3 {precision}")
+    for bar in ("work", "intensity"):
+        name = f"Throughput node1 GPU 0, from the job and the driver, {bar}"
+        assert [bool(re.fullmatch(each[1:-1], name)) for each in patterns] == [False, False, True]

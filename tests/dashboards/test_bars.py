@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline of GPUs without counters: what jobs count over the likely traffic, with its bars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.dashboards.models import targets
+from tests.rules.cases import NODE, counter, gauge
+from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
+
+AT = 20 * MINUTE
+NAME = "node-1 GPU 0, from the job and the driver"
+RANK: Labels = {**NODE, "training_job": "resnet", "rank": "0", "uuid": "GPU-a"}
+
+
+def _query() -> str:
+    (found,) = [
+        one
+        for one in targets("roofline")
+        if "each GPU under its ceilings" in one.name and "estimate" in one.expression
+    ]
+    text = found.expression.replace("$__rate_interval", "5m")
+    return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
+
+
+def _series(verified: float = 1, **more: float) -> list[Series]:
+    """A GPU on which a job does 20 TFLOP/s, with 0.4 TB/s of traffic that is likely."""
+    gauges = {
+        "gpu_dram_estimate_bytes_per_second": 0.4e12,
+        "gpu_flops_lower_per_second": 15e12,
+        "gpu_flops_upper_per_second": 80e12,
+        **more,
+    }
+    return [
+        gauge("gpu_info", 1, name="NVIDIA GeForce RTX 4090"),
+        counter("gpu_training_model_flops_total", 20e12, RANK),
+        gauge("gpu_training_verified", verified, RANK),
+        gauge("gpu_resource_saturation_estimate_ratio", 0.4, resource="dram"),
+        gauge("gpu_resource_saturation_upper_ratio", 0.8, resource="dram"),
+        *(gauge(name, value) for name, value in gauges.items()),
+    ]
+
+
+def _check(
+    folder: Path, series: list[Series], wanted: Mapping[tuple[str, str, str], float]
+) -> None:
+    rows = [
+        (f'{{axis="{axis}", series="{NAME}, {bar}", vertex="{vertex}"}}', value)
+        for (bar, vertex, axis), value in wanted.items()
+    ]
+    found = Expected(f"round(max by (axis, series, vertex) ({_query()}), 0.1)", AT, rows)
+    check(folder, [], series, [found])
+
+
+def test_bars_span_what_is_not_measured(tmp_path: Path) -> None:
+    """50 FLOP/byte is likely and 25 the least; with no lower end of the traffic, any intensity."""
+    work, most = 20e12, 10_000.0
+    _check(
+        tmp_path,
+        _series(),
+        {
+            ("work", "least", "Intensity"): 50,
+            ("work", "least", "Throughput"): 15e12,
+            ("work", "likely", "Intensity"): 50,
+            ("work", "likely", "Throughput"): work,
+            ("work", "most", "Intensity"): 50,
+            ("work", "most", "Throughput"): 80e12,
+            ("intensity", "least", "Intensity"): 25,
+            ("intensity", "least", "Throughput"): work,
+            ("intensity", "likely", "Intensity"): 50,
+            ("intensity", "likely", "Throughput"): work,
+            ("intensity", "most", "Intensity"): most,
+            ("intensity", "most", "Throughput"): work,
+        },
+    )
+
+
+def test_a_job_that_the_driver_does_not_list_draws_nothing(tmp_path: Path) -> None:
+    _check(tmp_path, _series(verified=0), {})
+
+
+def test_where_the_memory_is_idle_there_is_no_intensity(tmp_path: Path) -> None:
+    _check(tmp_path, _series(gpu_dram_estimate_bytes_per_second=0.0), {})

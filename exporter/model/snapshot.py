@@ -91,6 +91,8 @@ MemoryUtilizationUse = Literal["bound", "estimate"]
 also its upper bound, where that was checked."""
 DRAM_ESTIMATE_ERROR_RATIO = 0.12
 """How far DRAM activity was from its estimate in nine of ten readings of V100, T4 and B300."""
+LEAST_OF_DRAM_ESTIMATE = 1 / 3
+"""DRAM activity was at least this part of its estimate in all of these readings."""
 
 
 @dataclass(frozen=True, slots=True)

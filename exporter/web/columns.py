@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.model.snapshot import TIME_PARTS, Gpu, Rank, Recent, Share
+from exporter.model.snapshot import (
+    DRAM_ESTIMATE_ERROR_RATIO,
+    LEAST_OF_DRAM_ESTIMATE,
+    TIME_PARTS,
+    Bounds,
+    Gpu,
+    Rank,
+    Recent,
+    Share,
+)
 from exporter.web import waits
 
 LINKS = {
@@ -110,6 +119,24 @@ def measured(share: Share) -> Recent | None:
     """
     estimated = share.saturation is None or share.saturation.source == ESTIMATE
     return None if estimated else share.recent
+
+
+def likely_range(estimate: float) -> Bounds:
+    """Return the range of DRAM activity around its estimate, where nine of ten readings lie."""
+    lower = max(estimate - DRAM_ESTIMATE_ERROR_RATIO, estimate * LEAST_OF_DRAM_ESTIMATE)
+    return Bounds(lower, min(1.0, estimate + DRAM_ESTIMATE_ERROR_RATIO))
+
+
+def dram_estimate(share: Share) -> tuple[float, float] | None:
+    """Return the likely DRAM activity and bytes/s of a share that does not measure them."""
+    found, traffic = share.saturation, share.roofline
+    if share.recent is not None:
+        likely, moved = share.recent.estimates, share.recent.dram_estimate_bytes_per_second
+    elif found is not None and traffic is not None:
+        likely, moved = found.estimates, traffic.dram_estimate_bytes_per_second
+    else:
+        return None
+    return (likely["dram"], moved or 0.0) if "dram" in likely else None
 
 
 def is_old(share: Share) -> bool:

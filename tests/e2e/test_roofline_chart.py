@@ -138,7 +138,7 @@ def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
 
 
 def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
-    """Each set of ceilings can be chosen; a GPU without counters is a region."""
+    """Each set of ceilings can be chosen; a GPU without counters is a band."""
     live = serve(MIXED)
     shown = view().open(live.url)
     page = shown.page
@@ -199,52 +199,90 @@ def test_the_area_of_an_estimate_follows_its_bounds(
     ]
 
 
-def test_a_gpu_without_counters_is_somewhere_below(serve: Serve, view: OpenPage) -> None:
-    """No dot: a hatched region up to both upper bounds of the last seconds, and a hatched band."""
+def _t4(**seen: Any) -> Snapshot:
+    """A T4 beside one that is idle: D = 0.2 +- 0.12 of 320 GB/s is likely, 0.4 is the most."""
     t4 = snapshots.t4_estimate(1)
     [share] = t4.shares
-    work, busy = 26e12, 0.4
     recent = Recent(
         10.0,
-        saturation_bounds=Bounds(0.0, busy),
-        flops_bounds_per_second=Bounds(0.0, work),
-        dram_bounds_bytes_per_second=Bounds(0.0, busy * 320e9),
+        saturation_bounds=Bounds(0.0, 0.4),
+        flops_bounds_per_second=Bounds(0.0, 26e12),
+        dram_bounds_bytes_per_second=Bounds(0.0, 0.4 * 320e9),
+        estimates={"dram": 0.2},
+        dram_estimate_bytes_per_second=64e9,
     )
-    t4 = replace(t4, shares=(replace(share, recent=recent),))
-    idle = replace(snapshots.t4_estimate(0), shares=())
-    shown = view().open(serve(snapshots.snapshot(idle, t4)).url)
+    t4 = replace(t4, shares=(replace(share, recent=replace(recent, **seen)),))
+    return snapshots.snapshot(replace(snapshots.t4_estimate(0), shares=()), t4)
+
+
+def test_a_gpu_without_counters_and_work_is_a_band(serve: Serve, view: OpenPage) -> None:
+    """FLOP/s = intensity x likely bytes/s, up to the most that its utilization allows."""
+    shown = view().open(serve(_t4()).url)
     page = shown.page
     x, y = _axis(shown, "intensity"), _axis(shown, "flops")
-    assert page.locator("#roofline circle").count() == 0
-    most = busy * 320e9
-    region = page.locator("#roofline .region")
-    corners = region.evaluate(_POINTS)
-    assert [x(work / most), y(work)] == pytest.approx(corners[3], abs=TOLERANCE_PIXELS)
-    assert [x(1), y(most)] == pytest.approx(corners[1], abs=TOLERANCE_PIXELS)
-    assert [x(1e4), y(work)] == pytest.approx(corners[4], abs=TOLERANCE_PIXELS)
-    assert {round(corner[1]) for corner in corners[5:]} == {round(corners[0][1])}  # the bottom
-    hatch = page.locator((region.get_attribute("fill") or "").removeprefix("url(").rstrip(")"))
-    assert hatch.locator("rect").count() == 1
-    label = page.locator("#roofline .name", has_text="GPU 1 somewhere below")
-    left, top = label.evaluate(_CENTRE)
-    assert x(work / most) < left < x(1e4)
-    assert y(work) < top < y(1e11)
+    assert page.locator("#roofline .points circle").count() == 0
+    few, many, work = 0.08 * 320e9, 0.32 * 320e9, 26e12
+    corners = page.locator("#roofline .region").evaluate(_POINTS)
+    for corner, place in (
+        (corners[1], (1, many)),
+        (corners[3], (work / many, work)),
+        (corners[4], (work / few, work)),
+    ):
+        assert [x(place[0]), y(place[1])] == pytest.approx(corner, abs=TOLERANCE_PIXELS)
+    assert page.locator("#roofline .name", has_text="GPU 1 somewhere on this band").count() == 1
     band = shown.row("GPU 1").locator("[data-bar=band]")
     assert band.evaluate("(rect) => [rect.x, rect.width].map((each) => each.baseVal.value)") == [
         pytest.approx(each, abs=1)
         for each in band.evaluate("({ownerSVGElement}) => [0, 0.4 * ownerSVGElement.clientWidth]")
     ]
     assert "#hatch" in band.evaluate("(rect) => getComputedStyle(rect).fill")
-    page.mouse.move(x(1000), y(1e12))
-    expect(page.locator("#tip")).to_contain_text("somewhere below 26.0 TFLOP/s, at most 128 GB/s")
-    page.mouse.click(x(1000), y(1e12))
+    page.mouse.move(x(200), y(200 * 0.2 * 320e9))
+    said = "somewhere below 26.0 TFLOP/s, at most 128 GB/s"
+    expect(page.locator("#tip")).to_contain_text(said)
+    page.mouse.click(x(200), y(200 * 0.2 * 320e9))
     expect(shown.row("GPU 1")).to_have_class(re.compile(r"\bselected$"))
     page.locator("#numbers summary").click()
-    expect(page.locator("#numbers tbody tr").last).to_contain_text("somewhere below 26.0 TFLOP/s")
+    row = page.locator("#numbers tbody tr").last
+    expect(row).to_contain_text(f"{said} of DRAM traffic, likely 25.6 GB/s to 102 GB/s")
+    shown.screenshot("band")
     assert shown.findings() == []
 
 
-def test_a_region_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
+def test_counted_work_over_likely_traffic_is_a_dot_with_bars(serve: Serve, view: OpenPage) -> None:
+    """The ring is no measured dot; its bars span the bounds, to the right without an end."""
+    node = _t4(stated_flops_per_second=8e12, flops_bounds_per_second=Bounds(5e12, 26e12))
+    shown = view().open(serve(node).url)
+    page = shown.page
+    x, y = _axis(shown, "intensity"), _axis(shown, "flops")
+    point = page.locator("#roofline .point:not([hidden])")
+    expect(point).to_have_class("point series-1 estimate")
+    ring = point.locator(".dot")
+    assert ring.evaluate(_CENTRE) == pytest.approx([x(125), y(8e12)], abs=TOLERANCE_PIXELS)
+    white = page.locator(".card, #node > section").first
+    surface = white.evaluate("(node) => getComputedStyle(node).backgroundColor")
+    assert ring.evaluate("(node) => getComputedStyle(node).fill") == surface
+    start, foot, *_ = page.locator("#roofline .bounds .bar:not([hidden])").evaluate(_POINTS)
+    assert start == pytest.approx([x(8e12 / 128e9), y(8e12)], abs=TOLERANCE_PIXELS)
+    assert foot == pytest.approx([x(125), y(5e12)], abs=TOLERANCE_PIXELS)
+    expect(point).to_have_attribute(
+        "aria-label",
+        re.compile("^GPU 1: about 8.00 TFLOP/s at about 125 FLOP/B, from the job and the driver"),
+    )
+    assert page.locator("#roofline .region").get_attribute("d") == ""
+    shown.screenshot("dot")
+    assert shown.findings() == []
+
+
+def test_without_an_estimate_a_gpu_without_counters_has_no_place(
+    serve: Serve, view: OpenPage
+) -> None:
+    """What its utilization alone allows would fill the chart."""
+    shown = view().open(serve(_t4(estimates={})).url)
+    expect(shown.page.locator("#roofline .region")).to_have_attribute("d", "")
+    expect(shown.page.locator("#roofline .note")).to_contain_text("Not on the chart")
+
+
+def test_a_band_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
     """At a clock above the datasheet's; DRAM that is counted beside pipes that are not, a line."""
     t4 = snapshots.t4_estimate(1)
     [share] = t4.shares
@@ -252,10 +290,16 @@ def test_a_region_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
     roofline = Roofline(
         flops_bounds_per_second=Bounds(0.0, 400e12),
         dram_bounds_bytes_per_second=Bounds(0.0, 400e9),
+        dram_estimate_bytes_per_second=400e9,
     )
     above = replace(share, roofline=roofline)
     unmeasured = {key: Bounds(0.0, 1.0) for key in ("tensor", "fma", "sm", "dram")}
-    high = replace(share.saturation, bounds=Bounds(0.0, 1.0), unmeasured=unmeasured)
+    high = replace(
+        share.saturation,
+        bounds=Bounds(0.0, 1.0),
+        unmeasured=unmeasured,
+        estimates={"dram": 0.9},
+    )
     live = serve(snapshots.snapshot(replace(t4, shares=(replace(above, saturation=high),))))
     shown = view().open(live.url)
     x, y = _axis(shown, "intensity"), _axis(shown, "flops")
@@ -291,16 +335,20 @@ def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:
     legend = page.locator("#roofline .legend li:visible")
     clock = page.locator("#roofline .clock path")
     clock_words = re.compile(r"at the clock of GPU 0, 1\.\d+ GHz")
-    words: list[str | re.Pattern[str]] = ["datasheet", "best public kernels", clock_words]
-    expect(legend).to_have_text(words[:2])
+    trail = re.compile("measured, with its last three minutes")
+    expect(legend).to_have_text(["datasheet", "best public kernels", trail])
     shown.row("GPU 0").locator(".state").click()
-    expect(legend).to_have_text(words)
+    expect(legend).to_have_text(
+        ["datasheet", "best public kernels", clock_words, trail, re.compile("bounds")]
+    )
     expect(clock).to_have_count(1)
     page.locator("#model").select_option(index=1)
-    expect(legend).to_have_text(words[:1])
+    expect(legend).to_have_text(["datasheet", re.compile("likely traffic, work not known")])
     expect(clock).to_have_count(0)
     shown.row("GPU 1").locator(".state").click()
-    expect(legend).to_have_text(["datasheet", re.compile("at the clock of GPU 1, ")])
+    expect(legend).to_have_text(
+        ["datasheet", re.compile("at the clock of GPU 1, "), re.compile("likely traffic")]
+    )
     expect(clock).to_have_count(1)
 
 

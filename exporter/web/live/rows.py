@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from exporter.model.reading import share_name
 from exporter.model.snapshot import Bounds, Gpu, Share, Snapshot
-from exporter.web.columns import measured_saturation
+from exporter.web.columns import dram_estimate, likely_range, measured_saturation
 from exporter.web.facts import lines_of
 from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
@@ -57,7 +57,7 @@ COLUMNS = RATIOS + AMOUNTS
 """The numbers that scripts draw, as the history names them."""
 _SHOWN = (
     *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
-    *("flops_bounds", "bytes_bounds", "ceilings"),
+    *("flops_bounds", "bytes_bounds", "bytes_likely", "stated", "ceilings"),
 )
 """Further fields of a row that scripts use."""
 
@@ -75,15 +75,24 @@ def _notes(facts: Facts) -> str:
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
     """Return in words where a row is on the roofline chart, and its ratio of each roof."""
     work, traffic = (numbers["values"].get(name) for name in ("flops", "bytes"))
-    bounds = numbers.get("flops_bounds")
+    bounds, likely = numbers.get("flops_bounds"), numbers.get("bytes_likely")
     point = "no work, or no memory traffic, so no place on the chart"
     if work and traffic and "bytes_bounds" not in numbers:
         point = f"{si(work, 'FLOP/s')} at {intensity(work / traffic)}"
     elif bounds is not None and "bytes_bounds" in numbers:
         least = f"from {si(bounds[0], 'FLOP/s')} to" if bounds[0] > 0 else "below"
         few, many = numbers["bytes_bounds"]
-        most = f"{'' if few == many else 'at most '}{si(many, 'B/s')} of DRAM traffic"
-        point = f"somewhere {least} {si(bounds[1], 'FLOP/s')}, {most}"
+        moved = f"{'' if few == many else 'at most '}{si(many, 'B/s')} of DRAM traffic"
+        if likely is not None:
+            moved += f", likely {si(likely[0], 'B/s')} to {si(likely[2], 'B/s')}"
+        point = f"somewhere {least} {si(bounds[1], 'FLOP/s')}, {moved}"
+        stated = numbers.get("stated")
+        if stated is not None and likely is not None:
+            likely_intensity = intensity(stated / likely[1])
+            point = (
+                f"about {si(stated, 'FLOP/s')} at about {likely_intensity}, from the job and the driver; "
+                f"{least} {si(bounds[1], 'FLOP/s')}, {moved}"
+            )
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"
     return {"point": point, "roof": phrases.roof(facts)}
@@ -193,4 +202,19 @@ def _bounds(share: Share) -> dict[str, Any]:
         dram = Bounds(traffic, traffic)
     if dram is None:
         return bounds
-    return {**bounds, "bytes_bounds": [rounded(dram.lower), rounded(dram.upper)]}
+    stated = (recent or now).stated_flops_per_second if now is not None else None
+    return {
+        **bounds,
+        "bytes_bounds": [rounded(dram.lower), rounded(dram.upper)],
+        **known(bytes_likely=_likely_traffic(share), stated=rounded(stated or None)),
+    }
+
+
+def _likely_traffic(share: Share) -> list[float | int | None] | None:
+    """Return the least, the likely and the most bytes/s that the estimate stands for."""
+    found = dram_estimate(share)
+    if found is None or not found[1]:
+        return None
+    ratio, traffic = found
+    ends = likely_range(ratio)
+    return [rounded(traffic * each / ratio) for each in (ends.lower, ratio, ends.upper)]

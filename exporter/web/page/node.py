@@ -48,6 +48,18 @@ datasheet</li>
 best public kernels</li>
 <li hidden><svg viewBox="0 0 30 8" aria-hidden="true"><path class="roof clock" d="M0 4H30"/></svg>
 <span data-c="clock"></span></li>
+<li data-c="trail" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-line" d="M0 4H24"/>
+<circle class="key-dot" cx="25" cy="4" r="3.5"/></svg> measured, with its last three minutes</li>
+<li data-c="likely" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-line" d="M0 4H30"/>
+<circle class="key-ring" cx="15" cy="4" r="3"/></svg> from the job and the driver: counted work, likely traffic</li>
+<li data-c="bounds" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-line" d="M2 0V8M2 4H28M28 0V8"/></svg>
+bounds</li>
+<li data-c="band" hidden>
+<svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-band" d="M0 8V6L20 0H30V8Z"/></svg>
+likely traffic, work not known</li>
 </ul>
 <p class="note"></p>
 <p id="selected" hidden><a href="/">Open</a> <span></span></p>

@@ -55,21 +55,10 @@ _BAR = (
 )
 _RECT = '<rect data-bar="{name}" x="{x:g}%" y="{y}%" width="{width:g}%" height="{height}%"/>'
 _HATCH = (
-    '<pattern id="hatch{name}"{series} patternUnits="userSpaceOnUse" width="{step}rem" '
-    'height="{step}rem" patternTransform="rotate(45)"><rect width="{wide}rem" '
-    'height="{step}rem"/></pattern>'
+    '<pattern id="hatch" patternUnits="userSpaceOnUse" width=".4rem" height=".4rem" '
+    'patternTransform="rotate(45)"><rect width=".2rem" height=".4rem"/></pattern>'
 )
-_HATCHES = "".join(
-    [
-        _HATCH.format(name="", series="", step=0.4, wide=0.2),
-        *(
-            _HATCH.format(name=f"-{each}", series=f' class="series-{each}"', step=0.5, wide=0.08)
-            for each in range(8)
-        ),
-    ]
-)
-"""Patterns that mark bounds: the band of a bar and, in the colour of its GPU, the region of the
-roofline chart in which the GPU lies."""
+"""Marks the band between the bounds of a bar."""
 _NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
 
 
@@ -118,7 +107,7 @@ def gpu_table(rows: Mapping[str, Row]) -> str:
     heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
     body = "".join(_html(key, row) for key, row in rows.items())
     return (
-        f'<svg class="unseen" width="0" height="0" aria-hidden="true">{_HATCHES}</svg>'
+        f'<svg class="unseen" width="0" height="0" aria-hidden="true">{_HATCH}</svg>'
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
         f'<tbody role="rowgroup">\n{body}</tbody></table>\n'

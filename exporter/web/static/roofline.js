@@ -4,7 +4,7 @@
 import { element, setAttribute, setText, svg } from "./dom.js";
 import { flops, intensity, si, tick } from "./format.js";
 import { clusters, decades, logAxis, overlap, placeLabel, pointOf, ranges, roofCorners } from "./geometry.js";
-import { Mark, pathOf } from "./roofline_mark.js";
+import { likelyPoint, Mark, pathOf } from "./roofline_mark.js";
 import { numbersOf } from "./stream.js";
 import { Tracks } from "./trails.js";
 
@@ -42,7 +42,7 @@ export class RooflineChart {
     this.svg = figure.querySelector("svg.roofline");
     this.tip = figure.querySelector(".tip");
     this.note = figure.querySelector(".note");
-    [this.bestNote, this.clockNote] = figure.querySelectorAll("[data-c]");
+    this.notes = Object.fromEntries([...figure.querySelectorAll(".legend [data-c]")].map((each) => [each.dataset.c, each]));
     this.models = figure.querySelector("select");
     this.layers = Object.fromEntries([...this.svg.querySelectorAll("g")].map((layer) => [layer.getAttribute("class"), layer]));
     this.marks = new Map();
@@ -116,8 +116,8 @@ export class RooflineChart {
 
   /** Ranges that hold the points and their trails. */
   #ranges() {
-    const tracks = this.#mine().flatMap(([key]) => this.tracks.of(key) ?? []);
-    return ranges(this.roofs[this.chosen], tracks.map(({ point }) => point).filter(Boolean));
+    const places = this.#mine().flatMap(([key, row]) => [likelyPoint(row), ...(this.tracks.of(key) ?? []).map(({ point }) => point)]);
+    return ranges(this.roofs[this.chosen], places.filter(Boolean));
   }
 
   /** Show what came: on other axes where they do not hold it. */
@@ -216,7 +216,7 @@ export class RooflineChart {
       const ends = knee + this.#width(foothold) + 8 > x.at(x.high);
       this.#label(foothold, knee + (ends ? -4 : 4), y.at(y.low) - 6, ends ? "end" : "start", "ceiling", marks);
     }
-    this.bestNote.hidden = !lines.some(({ peak }) => peak[1]);
+    this.notes.best.hidden = !lines.some(({ peak }) => peak[1]);
     this.layers.roofs.replaceChildren(...roofs);
     this.layers.marks.replaceChildren(...marks);
   }
@@ -246,8 +246,8 @@ export class RooflineChart {
     const text = line?.clock && clock ? `at the clock of ${row.words.title}, ${si(clock, "Hz")}` : "";
     if (this.clockText === text) return;
     this.clockText = text;
-    setText(this.clockNote, text);
-    this.clockNote.parentElement.hidden = !text;
+    setText(this.notes.clock, text);
+    this.notes.clock.parentElement.hidden = !text;
     this.layers.clock.replaceChildren(...(text ? [this.#roof("clock", (line.peak[0] * clock) / line.clock, roof.bandwidth?.[0], svg("title", {}, text))] : []));
   }
 
@@ -275,6 +275,8 @@ export class RooflineChart {
       mark.trail.node.toggleAttribute("hidden", !trailed);
       if (trailed && this.tracks.of(key)) mark.trail.show(this.tracks.of(key), this.tracks.hole, this.axes);
     }
+    const kinds = new Set(mine.flatMap(([key]) => this.marks.get(key).kinds));
+    for (const kind of ["trail", "bounds", "likely", "band"]) this.notes[kind].hidden = !kinds.has(kind);
     const placed = mine.filter(([key]) => this.marks.get(key).place);
     const absent = mine.filter(([key]) => !this.marks.get(key).place).map(([, { words }]) => words.title);
     const places = placed.map(([key, { words }]) => ({ name: words.title.replace("GPU ", ""), mark: this.marks.get(key), ...this.marks.get(key).place }));
@@ -298,12 +300,12 @@ export class RooflineChart {
     const radius = POINT * this.scale;
     const dots = points.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius]);
     for (const [node, box] of this.named) node.toggleAttribute("hidden", dots.some((dot) => overlap(dot, box)));
-    const taken = [...this.taken, ...dots];
+    const taken = [...this.taken, ...dots, ...points.flatMap(({ mark }) => mark.boxes)];
     regions.sort((a, b) => a.y - b.y);
     const areas = regions.map(({ mark }) => mark.area);
     if (areas.some((area, index) => area.nextSibling !== (areas[index + 1] ?? null))) this.layers.bounds.append(...areas);
     const named = (places, region) => clusters(places, GROUP * this.scale).flatMap((group) => {
-      const label = `GPU ${some(group.map(({ name }) => name), group.length > 4 ? 3 : 4, (more) => ` +${more}`)}${region ? " somewhere below" : ""}`;
+      const label = `GPU ${some(group.map(({ name }) => name), group.length > 4 ? 3 : 4, (more) => ` +${more}`)}${region ? " somewhere on this band" : ""}`;
       const size = [this.#width(label, "name") + 2, LINE_HEIGHT * this.scale];
       const [{ x: left, y: top }] = group;
       const place = placeLabel({ x: left, y: region ? top + 2 * radius : top }, size, radius + 4, this.size, taken, region);

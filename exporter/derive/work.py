@@ -149,6 +149,19 @@ def pipe_estimates(
     return found
 
 
+def model_flops_utilization(work: Work, ceilings: Ceilings) -> float | None:
+    """Return MFU = sum of F / p over the precisions, p the datasheet peak (arXiv 2204.02311, B).
+
+    None where a precision or its peak is not known.
+    """
+    found, peaks = 0.0, ceilings.peak_flops_per_second
+    for precision, flops in (work.flops_per_second_by_peak or {}).items():
+        if not peaks.get(precision):
+            return None
+        found += flops / peaks[precision]
+    return found if work.flops_per_second_by_peak else None
+
+
 def with_estimates(saturation: Saturation, pipes: Mapping[str, float]) -> Saturation:
     """Return the saturation with the estimates of pipes that are not measured.
 

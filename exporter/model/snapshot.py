@@ -279,6 +279,8 @@ class Recent:
     dram_estimate_bytes_per_second: float | None = None
     intensity_estimate_flops_per_byte: float | None = None
     """Stated FLOP/s over the estimated traffic."""
+    model_flops_utilization_ratio: float | None = None
+    """MFU: stated FLOP/s over the datasheet peak of the precision that the jobs state."""
     idle_ratio: float | None = None
     """Share of time in idle intervals."""
     held_idle_ratio: float | None = None

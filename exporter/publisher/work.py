@@ -17,6 +17,7 @@ from typing import NamedTuple
 from exporter.derive.work import (
     Work,
     busier,
+    model_flops_utilization,
     pipe_estimates,
     rates_of_work,
     recently_worked,
@@ -206,6 +207,9 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
         recent = recently_worked(recent, work, rates, believed, measured=measured)
         if saturation is not None:
             recent = replace(recent, estimates={**saturation.estimates, **recent.estimates})
+        recent = replace(
+            recent, model_flops_utilization_ratio=model_flops_utilization(work, ceilings)
+        )
     return replace(
         share,
         saturation=saturation,

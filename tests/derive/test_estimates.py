@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.saturation import estimated, measured
-from exporter.derive.work import Work, pipe_estimates, with_estimates, with_faster
+from exporter.derive.work import (
+    Work,
+    model_flops_utilization,
+    pipe_estimates,
+    with_estimates,
+    with_faster,
+)
 from exporter.model.reading import Device, Utilization, Vitals
 from exporter.model.snapshot import DRAM_ESTIMATE_ERROR_RATIO, Bounds, Saturation
 from exporter.specs.gpu_class import memory_utilization_use
@@ -120,6 +126,15 @@ def test_counted_work_over_the_peak_at_the_present_clock() -> None:
     fma = 1e12 / (19.5e12 * 1.2 / 1.41)
     found = pipe_estimates(both, CEILINGS, VITALS, A100)
     assert found == {"tensor": pytest.approx(0.1), "fma": pytest.approx(fma)}
+
+
+def test_mfu_is_against_the_datasheet_peak_of_the_stated_precision() -> None:
+    done = {"bf16_tensor": 78e12, "fp32": 1.95e12}
+    mfu = model_flops_utilization(Work(1e12, flops_per_second_by_peak=done), CEILINGS)
+    assert mfu == pytest.approx(0.25 + 0.1)
+    unknown = Work(1e12, flops_per_second_by_peak={"fp8_tensor": 1e12})
+    assert model_flops_utilization(unknown, CEILINGS) is None
+    assert model_flops_utilization(Work(1e12), CEILINGS) is None
 
 
 @pytest.mark.parametrize(

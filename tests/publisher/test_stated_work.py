@@ -253,3 +253,31 @@ def test_the_total_holds_for_processes_that_step_at_their_own_pace(
         )
         assert work.lower <= done * (1 + 1e-9) + ahead
         last = work.lower
+
+
+def test_counted_work_over_likely_traffic_and_the_peak_of_its_precision() -> None:
+    """20 of 65 TFLOP/s in FP16 at 1.83 of 1.59 GHz, and 0.77 x 0.1 of what the memory moves."""
+    bench = Bench()
+    for _ in range(15):
+        snapshot = bench.tick(20e12)
+    recent, now = bench.share(snapshot).recent, bench.share(snapshot).saturation
+    assert recent is not None
+    assert now is not None
+    traffic = 0.077 * 2.619e9 * 2 * 256 / 8
+    tensor = 20 / (65 * 1.83 / 1.59)
+    assert recent.dram_estimate_bytes_per_second == pytest.approx(traffic)
+    assert recent.intensity_estimate_flops_per_byte == pytest.approx(20e12 / traffic)
+    assert recent.model_flops_utilization_ratio == pytest.approx(20 / 65)
+    assert recent.estimates == pytest.approx({"dram": 0.077, "tensor": tensor})
+    assert now.estimates == pytest.approx(recent.estimates)
+
+
+def test_a_job_that_the_driver_does_not_list_estimates_nothing() -> None:
+    bench = Bench(listed=())
+    for _ in range(15):
+        snapshot = bench.tick(20e12)
+    recent = bench.share(snapshot).recent
+    assert recent is not None
+    assert recent.estimates == pytest.approx({"dram": 0.077})
+    assert recent.intensity_estimate_flops_per_byte is None
+    assert recent.model_flops_utilization_ratio is None

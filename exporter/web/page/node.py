@@ -53,7 +53,8 @@ best public kernels</li>
 <circle class="key-dot" cx="25" cy="4" r="3.5"/></svg> measured, with its last three minutes</li>
 <li data-c="likely" hidden>
 <svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-line" d="M0 4H30"/>
-<circle class="key-ring" cx="15" cy="4" r="3"/></svg> from the job and the driver: counted work, likely traffic</li>
+<circle class="key-ring" cx="15" cy="4" r="3"/></svg>
+from the job and the driver: counted work, likely traffic</li>
 <li data-c="bounds" hidden>
 <svg viewBox="0 0 30 8" aria-hidden="true"><path class="key-line" d="M2 0V8M2 4H28M28 0V8"/></svg>
 bounds</li>

@@ -231,6 +231,8 @@ class RecentJson(Json):
     """The likely traffic where it is not measured."""
     intensity_estimate_flops_per_byte: float | None = None
     """What jobs say that they compute, over the likely traffic."""
+    model_flops_utilization_ratio: float | None = None
+    """MFU: what jobs say that they compute, over the datasheet peak of their precision."""
     idle_ratio: float | None = None
     """The share of time that lay in idle intervals."""
     held_idle_ratio: float | None = None

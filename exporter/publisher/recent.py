@@ -153,8 +153,8 @@ class RecentWindow:
         """Add the totals at a reading; a second call for the same reading does nothing.
 
         `interval_seconds` 0 restarts the window. `traffic` are bytes/s of device memory, where
-        these are only bounded, and `energy_joules` is of the board in the interval. `traffic_estimate`
-        are the likely bytes/s, where these are not measured.
+        these are only bounded, and `energy_joules` is of the board in the interval.
+        `traffic_estimate` are the likely bytes/s, where these are not measured.
         """
         marks = self._marks
         last = marks[-1] if marks else None

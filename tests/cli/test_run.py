@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli import main as cli
-from roofline_job import launch
+from roofline_job import command, launch
 from roofline_job.launch import (
     INJECT,
     Options,

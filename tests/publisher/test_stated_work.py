@@ -259,7 +259,7 @@ def test_counted_work_over_likely_traffic_and_the_peak_of_its_precision() -> Non
     """20 of 65 TFLOP/s in FP16 at 1.83 of 1.59 GHz, and 0.77 x 0.1 of what the memory moves."""
     bench = Bench()
     for _ in range(15):
-        snapshot = bench.tick(20e12)
+        snapshot = bench.works(20e12)
     recent, now = bench.share(snapshot).recent, bench.share(snapshot).saturation
     assert recent is not None
     assert now is not None
@@ -273,9 +273,9 @@ def test_counted_work_over_likely_traffic_and_the_peak_of_its_precision() -> Non
 
 
 def test_a_job_that_the_driver_does_not_list_estimates_nothing() -> None:
-    bench = Bench(listed=())
+    bench = Bench(listed=Process(8, "compute"))
     for _ in range(15):
-        snapshot = bench.tick(20e12)
+        snapshot = bench.works(20e12)
     recent = bench.share(snapshot).recent
     assert recent is not None
     assert recent.estimates == pytest.approx({"dram": 0.077})

@@ -88,11 +88,9 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
         point = f"somewhere {least} {si(bounds[1], 'FLOP/s')}, {moved}"
         stated = numbers.get("stated")
         if stated is not None and likely is not None:
-            likely_intensity = intensity(stated / likely[1])
-            point = (
-                f"about {si(stated, 'FLOP/s')} at about {likely_intensity}, from the job and the driver; "
-                f"{least} {si(bounds[1], 'FLOP/s')}, {moved}"
-            )
+            said = f"about {si(stated, 'FLOP/s')} at about {intensity(stated / likely[1])}"
+            ends = f"{least} {si(bounds[1], 'FLOP/s')}, {moved}"
+            point = f"{said}, from the job and the driver; {ends}"
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"
     return {"point": point, "roof": phrases.roof(facts)}

@@ -75,7 +75,7 @@ class Endpoint:
             self.socket.bind(self.path)
         self._file = _file_at(self.path)
         if group is not None:
-            os.chown(self.path, -1, group, follow_symlinks=False)
+            _give_to(self.path, group)
 
     def is_reachable(self) -> bool:
         """Return whether clients that use the path reach this socket."""
@@ -107,6 +107,16 @@ def _permissions(mode: int) -> Iterator[None]:
         yield
     finally:
         os.umask(umask)
+
+
+def _give_to(path: str, group: int) -> None:
+    """Give a socket to a group, and nothing else that has taken its place."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_ISSOCK(os.fstat(file).st_mode):
+            os.chown(f"/proc/self/fd/{file}", -1, group)
+    finally:
+        os.close(file)
 
 
 def _make_directory(path: str) -> None:

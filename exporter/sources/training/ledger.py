@@ -198,10 +198,7 @@ class Ledger:
             if now - self._checked_at >= CHECK_SECONDS:
                 self._checked_at = now
                 self._check(now)
-            return tuple(
-                entry.report or _report(report_id, entry)
-                for report_id, entry in self._entries.items()
-            )
+            return tuple(entry.report or _report(entry) for entry in self._entries.values())
 
     def _admit(self, claim: Claim, arrival: Arrival) -> _Entry:
         peer, now = arrival.peer, arrival.monotonic_seconds
@@ -327,7 +324,7 @@ def _fell(before: Any, now: Any) -> bool:
     return bool(now is None or now < before)
 
 
-def _report(report_id: str, entry: _Entry) -> TrainingReport:
+def _report(entry: _Entry) -> TrainingReport:
     claim = entry.claim
     alive = not (claim.exited or entry.is_gone)
     entry.report = TrainingReport(

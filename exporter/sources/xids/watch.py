@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 
 from exporter.clock import Clock
@@ -15,8 +14,6 @@ from exporter.sources.xids.ledger import XidLedger
 
 WAIT_SECONDS = 1.5
 """A little longer than one wait for events."""
-
-log = logging.getLogger(__name__)
 
 
 class XidWatch:
@@ -85,10 +82,8 @@ class XidWatch:
 
     def _note_logged(self, xid: KernelXid) -> None:
         uuid = self._places.get(xid.address)
-        if uuid is None:
-            log.debug("Xid %d of a GPU that was never read", xid.code)
-            return
-        self._ledger.note(uuid, xid.code, "kmsg")
+        if uuid is not None:  # else that GPU was never read
+            self._ledger.note(uuid, xid.code, "kmsg")
 
     def records(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID and code."""

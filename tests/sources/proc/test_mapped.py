@@ -84,4 +84,3 @@ def test_another_process_with_the_same_pid_is_looked_at_anew(tmp_path: Path) -> 
     process(tmp_path, 10, "torch/lib/libtorch.so", started=6)
     assert seen.of([10], 1.0) == {10: False}
     assert seen.of([], 2.0) == {}
-    assert seen._looks == {}

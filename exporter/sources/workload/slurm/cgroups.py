@@ -67,16 +67,15 @@ class SlurmGroups:
 def find(sysfs: str) -> SlurmGroups | None:
     """Return the control groups of Slurm's jobs; None where Slurm has none at all."""
     groups = SlurmGroups()
-    found = False
-    for path, name in _candidates(f"{sysfs}/fs/cgroup", groups):
-        found = True  # also when the last job has ended
+    candidates = list(_candidates(f"{sysfs}/fs/cgroup", groups))
+    for path, name in candidates:
         if _SCOPE.fullmatch(name):
             _take_jobs(path, None, groups)
         else:
             for user in _folders(path, groups):
                 if (uid := _USER.fullmatch(user)) is not None:
                     _take_jobs(f"{path}/{user}", int(uid[1]), groups)
-    return groups if found else None
+    return groups if candidates else None
 
 
 def _candidates(root: str, groups: SlurmGroups) -> Iterator[tuple[str, str]]:

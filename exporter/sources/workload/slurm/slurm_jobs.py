@@ -50,14 +50,12 @@ class Slurm:
         folders = self._folders()
         found = find(self._options.sysfs)
         if not folders and found is None:
-            self._log((), ())
             return None
         groups = found or SlurmGroups(complete=False)
         sluids = self._sluids.of(groups.sluids)
         entries = certain_first(folders)
         ended = self._ended.of(entries, groups, sluids, self._clock.time())
-        problems = [problem for folder in folders for problem in folder.problems]
-        self._log(problems, ended)
+        self._log([problem for folder in folders for problem in folder.problems], ended)
         given = [entry for entry in entries if entry not in ended]
         users = self._users(given, groups)
         names = {job: sluid for sluid, job in sluids.items()}

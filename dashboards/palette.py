@@ -94,7 +94,10 @@ GPUS = (
 
 
 def gpu_pattern(number: int) -> str:
-    """Return the end of the name of each GPU, or MIG instance of it, that has this colour."""
+    """Return the end of the name of each GPU, or MIG instance of it, that has this colour.
+
+    Behind a comma may follow what is shown of it.
+    """
     tens, ones = divmod(number, 10)
     before = "([0-9]*[02468])?" if tens == 0 else "[0-9]*[13579]"
-    return rf"GPU {before}{ones}(/[0-9]+)?\s*$"
+    return rf"GPU {before}{ones}(/[0-9]+)?(,.*)?\s*$"

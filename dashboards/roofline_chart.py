@@ -143,12 +143,14 @@ def bars() -> str:
     most = mean("gpu_resource_saturation_upper_ratio", resource="dram")
     work = f"(0 * {traffic} + on ({gpu}) group_left () ({done}))"
     intensity = f"({work} / {traffic})"
-    least = mean("gpu_flops_lower_per_second")
+    least, upper = (mean(f"gpu_flops_{end}_per_second") for end in ("lower", "upper"))
+    bandwidth = mean("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec")
+    roof = f"({intensity} * {bandwidth})"
     ends = {
         "work": (
             (intensity, f"({least} + 0 * {work})", "least"),
             (intensity, work, "likely"),
-            (intensity, f"({mean('gpu_flops_upper_per_second')} + 0 * {work})", "most"),
+            (intensity, f"(({upper} < {roof}) + 0 * {work} or {roof})", "most"),
         ),
         "intensity": (
             (f"({intensity} * {likely} / {most})", work, "least"),

@@ -31,7 +31,7 @@ def _series(verified: float = 1, **more: float) -> list[Series]:
     gauges = {
         "gpu_dram_estimate_bytes_per_second": 0.4e12,
         "gpu_flops_lower_per_second": 15e12,
-        "gpu_flops_upper_per_second": 80e12,
+        "gpu_flops_upper_per_second": 40e12,
         **more,
     }
     return [
@@ -40,8 +40,16 @@ def _series(verified: float = 1, **more: float) -> list[Series]:
         gauge("gpu_training_verified", verified, RANK),
         gauge("gpu_resource_saturation_estimate_ratio", 0.4, resource="dram"),
         gauge("gpu_resource_saturation_upper_ratio", 0.8, resource="dram"),
+        gauge("gpu_peak_memory_bandwidth_bytes_per_second", 1e12, basis="spec"),
         *(gauge(name, value) for name, value in gauges.items()),
     ]
+
+
+def test_no_bar_reaches_above_the_memory_roof(tmp_path: Path) -> None:
+    """50 FLOP/byte at 1 TB/s are 50 TFLOP/s, whatever the pipes could do."""
+    series = _series(gpu_flops_upper_per_second=80e12)
+    highest = Expected(f"round(max({_query()}), 0.1)", AT, [("{}", 50e12)])
+    check(tmp_path, [], series, [highest])
 
 
 def _check(
@@ -67,7 +75,7 @@ def test_bars_span_what_is_not_measured(tmp_path: Path) -> None:
             ("work", "likely", "Intensity"): 50,
             ("work", "likely", "Throughput"): work,
             ("work", "most", "Intensity"): 50,
-            ("work", "most", "Throughput"): 80e12,
+            ("work", "most", "Throughput"): 40e12,
             ("intensity", "least", "Intensity"): 25,
             ("intensity", "least", "Throughput"): work,
             ("intensity", "likely", "Intensity"): 50,

@@ -406,6 +406,8 @@ def test_a_gpu_has_one_colour_on_the_whole_roofline_page() -> None:
     for panel in shown:
         assert [_gpu_colors(panel, gpu) for gpu in range(40)] == colors, panel["title"]
         assert [_gpu_colors(panel, gpu, "/3") for gpu in range(40)] == colors, panel["title"]
+        bar = ", from the job and the driver, work"
+        assert [_gpu_colors(panel, gpu, bar) for gpu in range(40)] == colors, panel["title"]
 
 
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])

@@ -61,16 +61,17 @@ export class Mark {
     this.node.toggleAttribute("hidden", !this.place);
     setAttribute(this.area, "d", corners ? `${pathOf(corners, { x, y })}Z` : "");
     setAttribute(this.edge, "d", corners ? pathOf(corners.slice(1, BEND + 2), { x, y }) : "");
-    setAttribute(this.bar, "d", point && row.flops_bounds ? this.#bars(point, row, likely, { x, y }, limits) : "");
+    setAttribute(this.bar, "d", point && row.flops_bounds ? this.#bars(point, row, likely, { x, y }, limits, roof.bandwidth?.[0]) : "");
     setAttribute(this.node, "transform", point ? `translate(${this.place.x.toFixed(1)} ${this.place.y.toFixed(1)})` : "");
     setAttribute(this.node, "aria-label", `${row.words.title}: ${row.words.point}`);
   }
 
-  #bars(point, row, likely, axes, { intensity: [left, right], flops }) {
+  #bars(point, row, likely, axes, { intensity: [left, right], flops }, bandwidth = Infinity) {
     if (!likely) return this.#bar(point, row.flops_bounds, axes, flops);
     const [few, many] = row.bytes_bounds;
     const across = [Math.max(left, point.flops / many), few > 0 ? Math.min(right, point.flops / few) : right];
-    const up = row.flops_bounds.map((each) => Math.min(flops[1], Math.max(each, flops[0])));
+    const roof = Math.max(point.flops, Math.min(flops[1], point.intensity * bandwidth));
+    const up = row.flops_bounds.map((each) => Math.min(roof, Math.max(each, flops[0])));
     const { x, y } = axes;
     const [at, high] = [x.at(x.clamp(point.intensity)).toFixed(1), y.at(y.clamp(point.flops)).toFixed(1)];
     const [low, top] = up.map((each) => y.at(each).toFixed(1));

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-
-import uvicorn
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
@@ -15,20 +12,12 @@ from exporter.specs import load_specs
 from exporter.web.app import create_app
 from exporter.web.live.stream import Streams
 from exporter.web.live.view import Views
+from exporter.web.server.counts import Counts
+from exporter.web.server.limits import Limits
+from exporter.web.server.listener import listen
+from exporter.web.server.server import Server
 from exporter.web.store import Store
 from tests.waiting import wait_until
-
-
-class _Server(uvicorn.Server):
-    """Ends the streams first, as the daemon does: they never end by themselves."""
-
-    def __init__(self, config: uvicorn.Config, streams: Streams) -> None:
-        super().__init__(config)
-        self._streams = streams
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._streams.end()
-        await super().shutdown(sockets)
 
 
 class Live:
@@ -45,13 +34,10 @@ class Live:
             specs=lambda: specs,
             poll_interval_seconds=lambda: interval_seconds,
         )
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._server = _Server(
-            uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1),
-            self._streams,
-        )
-        self._thread = threading.Thread(target=self._server.run, args=([self._listener],))
+        self._server = Server(app, self._listener, limits=Limits(), counts=Counts())
+        self._thread = threading.Thread(target=self._server.run)
         for snapshot in snapshots:
             self.publish(snapshot)
         self._thread.start()
@@ -64,7 +50,7 @@ class Live:
 
     def stop(self) -> None:
         """End all streams and the server."""
-        self._server.should_exit = True
+        self._server.request_stop()
         self._thread.join(10)
         self._listener.close()
         assert not self._thread.is_alive()

@@ -75,7 +75,6 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         limits=_limits(settings),
         counts=counts,
         config=access,
-        end_streams=parts.streams.end,
     )
     reloader = Reloader(reload, parts.reconfigure)
     reloader.start()

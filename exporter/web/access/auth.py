@@ -57,7 +57,7 @@ class _Refusal(NamedTuple):
 
 
 class AuthMiddleware:
-    """ASGI middleware: rate limit, passwords, configured headers, streams end when files change."""
+    """ASGI middleware: rate limit, passwords, configured headers."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class AuthMiddleware:
             headers = [NO_STORE] if refusal.header is None else [NO_STORE, refusal.header]
             await refuse_plainly(scope, send, refusal.status, refusal.text, headers)
         else:
-            await self._app(scope, self._ending(receive, active), send)
+            await self._app(scope, receive, send)
 
     async def _refusal(self, scope: Scope, active: ActiveConfig) -> _Refusal | None:
         if active.refuses_requests:
@@ -119,21 +119,6 @@ class AuthMiddleware:
         elif self._bucket is None or self._bucket.limit != limit:
             self._bucket = Bucket(limit, self._clock())
         return self._bucket
-
-    def _ending(self, receive: Receive, active: ActiveConfig) -> Receive:
-        """Return `receive` that ends a stream once another configuration holds."""
-
-        async def ending() -> Message:
-            received = asyncio.ensure_future(receive())
-            superseded = asyncio.ensure_future(self._config.superseded(active.generation))
-            try:
-                await asyncio.wait({received, superseded}, return_when=asyncio.FIRST_COMPLETED)
-                return received.result() if received.done() else {"type": "http.disconnect"}
-            finally:
-                received.cancel()
-                superseded.cancel()
-
-        return ending
 
 
 def _dressed(send: Send, active: ActiveConfig) -> Send:

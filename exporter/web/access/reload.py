@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
@@ -34,8 +33,6 @@ PATIENCE_SECONDS = 5.0
 """For a file system that does not answer."""
 FRESH_SECONDS = 1.0
 """How old a look may be for a request on a connection that is kept."""
-WATCH_SECONDS = 1.0
-"""Between two looks while a stream is open, which makes no requests."""
 
 Signature = tuple[int, ...] | int
 """Device, inode, size and two times; or the number of the error."""
@@ -197,7 +194,6 @@ class WebConfigWatcher:
         self._current: asyncio.Task[None] | None = None
         self._current_since = 0.0
         self._next: asyncio.Task[None] | None = None
-        self._changed: asyncio.Event | None = None
         self._thread = Threads("web-config")
         self._is_unreadable = False
         """Whether there were no resources to look at the files the last time."""
@@ -234,16 +230,6 @@ class WebConfigWatcher:
         if self._clock.monotonic() - self._looked_at < FRESH_SECONDS:
             return self.active
         return await self.look()
-
-    async def superseded(self, generation: int) -> None:
-        """Return once another generation holds; look for it, since a stream makes no requests."""
-        while self.active.generation == generation:
-            if self._changed is None:
-                self._changed = asyncio.Event()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), WATCH_SECONDS)
-                continue
-            await self.recent()
 
     async def _look_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -295,9 +281,6 @@ class WebConfigWatcher:
             self._break(f"{self._path}: TLS is switched {switched} in it, which needs a restart")
         elif found.digests != self.active.digests:
             self.active = found
-            if self._changed is not None:
-                self._changed.set()
-                self._changed = None
             log.info("the web configuration has changed, and holds from now on")
             _log_notes(found)
         elif self.active.problem is not None:

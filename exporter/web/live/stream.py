@@ -32,8 +32,6 @@ MOST_PENDING = 8
 EVENT_SECONDS = 1.0
 """Faster snapshots are skipped."""
 HEARTBEAT_SECONDS = 15.0
-STUCK_SECONDS = 10.0
-"""A viewer that reads nothing for so long is disconnected."""
 
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": still here\n\n"
@@ -55,7 +53,7 @@ def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
 
 
 class _Viewer:
-    """One open stream; only `sending_since` may be read outside the event loop."""
+    """One open stream."""
 
     def __init__(self, client: str) -> None:
         self.client = client
@@ -65,7 +63,6 @@ class _Viewer:
         self.behind = False
         """Events were dropped: the next event is the whole view."""
         self.gone = False
-        self.sending_since: float | None = None
         self._news = asyncio.Event()
 
     def put(self, event: Event) -> None:
@@ -107,7 +104,6 @@ class Streams:
         """Changed in the event loop only; the publisher checks whether it is empty."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beat: asyncio.TimerHandle | None = None
-        self._ended = False
         self._lock = threading.Lock()
         self._shown: NodeView | None = None
         """The view after all events so far; None without viewers."""
@@ -166,12 +162,8 @@ class Streams:
     # The event loop.
 
     def _deliver(self, event: Event) -> None:
-        now = self._clock()
-        for viewer in tuple(self._viewers):
+        for viewer in self._viewers:
             viewer.put(event)
-            if viewer.sending_since is not None and now - viewer.sending_since > STUCK_SECONDS:
-                self._viewers.discard(viewer.client, viewer)
-                viewer.end()
         self._schedule_heartbeat()
 
     def _schedule_heartbeat(self) -> None:
@@ -186,22 +178,15 @@ class Streams:
             viewer.beat()
         self._schedule_heartbeat()
 
-    def end(self) -> None:
-        """End all streams and refuse new ones, because the daemon stops."""
-        self._ended = True
-        for viewer in self._viewers:
-            viewer.end()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one viewer until it disconnects."""
         viewer = _Viewer(origin((scope.get("client") or ("",))[0]))
-        evicted = viewer if self._ended else self._viewers.put(viewer.client, viewer)
+        evicted = self._viewers.put(viewer.client, viewer)
         if evicted is not None:
             self._refused("streams")
             evicted.end()
         if evicted is viewer:
-            limit = f"{len(self._viewers)} streams are open, which is the limit"
-            reason = "the exporter stops" if self._ended else limit
+            reason = f"{len(self._viewers)} streams are open, which is the limit"
             await refuse_plainly(scope, send, 503, reason, [(b"retry-after", b"5")])
             return
         self._loop = asyncio.get_running_loop()
@@ -226,9 +211,7 @@ class Streams:
 
     async def _serve(self, viewer: _Viewer, send: Send) -> None:
         async def write(data: bytes) -> None:
-            viewer.sending_since = self._clock()
             await send({"type": "http.response.body", "body": data, "more_body": True})
-            viewer.sending_since = None
 
         whole = await self._thread.run(self._all)
         await write(RETRY + whole.data)

@@ -31,8 +31,10 @@ class Exchange:
     was_received: bool = False
     is_started: bool = False
     is_complete: bool = False
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the answer is complete or the client has gone."""
+    is_over: bool = False
+    """Whether the answer is complete or the client has gone."""
+    is_ending: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to end a stream, too."""
 
     def __post_init__(self) -> None:
         self.keeps_alive = self.request.keeps_alive
@@ -42,12 +44,12 @@ class Exchange:
         if not self.was_received:
             self.was_received = True
             return {"type": "http.request", "body": b"", "more_body": False}
-        await self.is_over.wait()
+        await self.is_ending.wait()
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; its head goes together with what follows it."""
-        if self.is_over.is_set():
+        if self.is_over:
             return
         if message["type"] == "http.response.start":
             self._start(message["status"], message.get("headers", ()))
@@ -62,7 +64,12 @@ class Exchange:
         await self.write(head, body)
         if not more:
             self.is_complete = True
-            self.is_over.set()
+            self.end()
+
+    def end(self) -> None:
+        """Tell the application that nothing more is sent."""
+        self.is_over = True
+        self.is_ending.set()
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.is_started = True

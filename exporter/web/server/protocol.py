@@ -11,6 +11,7 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.types import ASGIApp
@@ -79,15 +80,18 @@ class Connection(asyncio.Protocol):
         self.activity.phase = phase
         self.activity.since = self._acceptor.clock()
         if phase is Phase.CLOSING and self._exchange is not None:
-            self._exchange.is_over.set()
+            self._exchange.end()
 
     # The server calls these.
 
     def measure(self) -> Activity:
         """Return the activity, updated by what the client has acknowledged."""
         activity = self.activity
-        if self._has_ended and activity.phase is Phase.STREAMING:
-            self.abort()  # a client that closed its side does not watch a stream
+        if activity.phase is Phase.STREAMING and self._exchange is not None:
+            if self._has_ended:  # who closed its side does not watch a stream
+                self.abort()
+            elif self._is_last_answer():
+                self._exchange.is_ending.set()
         unsent = self._transport.get_write_buffer_size() + _unacknowledged_bytes(self._transport)
         taken = self._written_bytes - unsent
         if taken != self._taken_bytes or not unsent:
@@ -96,9 +100,11 @@ class Connection(asyncio.Protocol):
         return activity
 
     def stop(self) -> None:
-        """End it once its answer is sent."""
+        """End it once its answer is sent; end a stream."""
         if self._exchange is None:
             self._close()
+        elif self.activity.phase is Phase.STREAMING:
+            self._exchange.is_ending.set()
 
     def abort(self) -> None:
         """End it at once, whatever is unsent."""
@@ -231,13 +237,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         addresses = map(self._transport.get_extra_info, ("sockname", "peername"))
         scope = request.scope("http" if self._tls is None else "https", *addresses)
-        self._exchange = Exchange(
-            request,
-            self._acceptor.headers,
-            self.write,
-            self._is_last_answer,
-            lambda: self.enter(Phase.STREAMING),
-        )
+        headers, stream = self._acceptor.headers, partial(self.enter, Phase.STREAMING)
+        self._exchange = Exchange(request, headers, self.write, self._is_last_answer, stream)
         self._task = asyncio.get_running_loop().create_task(self._answer(self._exchange, scope))
 
     async def _answer(self, exchange: Exchange, scope: dict[str, Any]) -> None:

@@ -41,14 +41,13 @@ class Server:
         limits: Limits,
         counts: Counts,
         config: WebConfigWatcher | None = None,
-        end_streams: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.acceptor = Acceptor(app, limits, counts, clock, config)
         self.started = False
         self.loop: asyncio.AbstractEventLoop | None = None
         self._listener = listener
-        self._end_streams = end_streams
+        self._looking: asyncio.Task[object] | None = None
         self._stop = asyncio.Event()
 
     def run(self) -> None:
@@ -73,8 +72,9 @@ class Server:
         while not self.acceptor.is_stopping:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
+            if self.acceptor.config is not None:  # for the streams, which make no requests
+                self._looking = self.loop.create_task(self.acceptor.config.recent())
             self.sweep()
-        self._end_streams()
         server.close()
         for connection in list(self.acceptor.connections):
             connection.stop()

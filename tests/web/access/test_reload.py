@@ -318,19 +318,6 @@ def test_files_that_are_broken_stay_so_without_descriptors(watched: Watched) -> 
     in_loop(test)
 
 
-def test_a_stream_notices_a_change_itself(watched: Watched) -> None:
-    """A stream ends also without another connection."""
-
-    async def test() -> None:
-        waiting = asyncio.ensure_future(watched.access.superseded(1))
-        await asyncio.sleep(0)
-        await asyncio.to_thread(write_files, watched.folder, "other")
-        watched.clock.advance(1.0)
-        await waiting
-
-    in_loop(test)
-
-
 def test_a_second_mistake_is_logged_too(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
     """Once each, so that the log shows the mistake that is left."""
     for text in ("rate: {}\n", "rate: {}\n", "basic_auth_users: {a: b}\n"):

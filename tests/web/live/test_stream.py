@@ -171,32 +171,6 @@ def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
     play(act)
 
 
-def test_a_stuck_viewer_makes_room(play: Play) -> None:
-    """A viewer that reads nothing is disconnected."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        stuck = Viewer(stage.daemon.app)
-        await stuck.whole()
-        stuck.stop_reading()
-        others = [Viewer(stage.daemon.app) for _ in range(stream.MOST_STREAMS - 1)]
-        for viewer in others:
-            await viewer.event()
-        refused = Viewer(stage.daemon.app)
-        await refused.ended()
-        assert refused.status == 503
-        await stage.publish(round(stream.STUCK_SECONDS) + 3)
-        welcome = Viewer(stage.daemon.app)
-        await welcome.event()
-        assert welcome.status == 200
-        stuck.read_on()
-        await stuck.ended()
-        for viewer in (*others, welcome):
-            await viewer.leave()
-
-    play(act)
-
-
 def test_too_many_streams(play: Play) -> None:
     """The 33rd stream is refused in one line, until another one ends."""
 
@@ -248,25 +222,6 @@ def test_no_address_has_all_streams(play: Play) -> None:
         for viewer in (*many[:16], *other):
             assert (await viewer.event()).name == "diff"
             await viewer.leave()
-
-    play(act)
-
-
-def test_streams_end_with_the_daemon(play: Play) -> None:
-    """All streams end and new ones are refused."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        viewers = [Viewer(stage.daemon.app) for _ in range(3)]
-        for viewer in viewers:
-            await viewer.event()
-        stage.daemon.streams.end()
-        for viewer in viewers:
-            await viewer.ended()
-            assert viewer.complete
-        late = Viewer(stage.daemon.app)
-        await late.ended()
-        assert (late.status, late.body) == (503, b"the exporter stops\n")
 
     play(act)
 

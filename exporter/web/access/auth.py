@@ -80,7 +80,7 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         is_open = scope["path"] == OPEN_PATH
-        active = self._config.active if is_open else await self._config.recent()
+        active = self._config.active
         refusal = None if is_open else await self._refusal(scope, active)
         send = _dressed(send, active)
         if refusal is not None:

@@ -31,8 +31,6 @@ RETRY_SECONDS = 1.0
 """Between two readings of files that are broken and do not change."""
 PATIENCE_SECONDS = 5.0
 """For a file system that does not answer."""
-FRESH_SECONDS = 1.0
-"""How old a look may be for a request on a connection that is kept."""
 
 Signature = tuple[int, ...] | int
 """Device, inode, size and two times; or the number of the error."""
@@ -190,7 +188,7 @@ class WebConfigWatcher:
         """
         self._clock = clock or SystemClock()
         self._path = path
-        self._tried_at = self._looked_at = self._clock.monotonic()
+        self._tried_at = self._clock.monotonic()
         self._current: asyncio.Task[None] | None = None
         self._current_since = 0.0
         self._next: asyncio.Task[None] | None = None
@@ -212,8 +210,9 @@ class WebConfigWatcher:
         return self.active.context is not None
 
     async def look(self) -> ActiveConfig:
-        """Return what holds at a moment after this call, for a new connection.
+        """Return what holds at a moment after this call.
 
+        It is for a new connection; the server asks once a second, too, for those that are kept.
         Callers during one look share the next. All must be in one event loop.
         """
         if self._next is None:
@@ -224,12 +223,6 @@ class WebConfigWatcher:
         if not done:
             self._break(f"{self._path}: its file system does not answer")
         return self.active
-
-    async def recent(self) -> ActiveConfig:
-        """Return what held at most a second ago, for a request."""
-        if self._clock.monotonic() - self._looked_at < FRESH_SECONDS:
-            return self.active
-        return await self.look()
 
     async def _look_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -249,7 +242,6 @@ class WebConfigWatcher:
             self._is_unreadable = False
         finally:
             self._current = None
-            self._looked_at = self._clock.monotonic()
 
     async def _look(self) -> None:
         files, active = self._files, self.active

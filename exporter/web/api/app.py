@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Generic, TypeVar
 
 from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
@@ -41,27 +40,11 @@ DESCRIPTION = (
     "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
 )
 
-T = TypeVar("T")
-
 NOT_FOUND: dict[int | str, dict[str, object]] = {404: {"model": Problem}}
 
 
 def _answer(answer: Json) -> Response:
     return Response(f"{json_text(answer)}\n", media_type="application/json")
-
-
-class _Cached(Generic[T]):
-    """A response that is encoded again only for another object."""
-
-    def __init__(self, write: Callable[[T], str]) -> None:
-        self._write = write
-        self._latest: tuple[T, bytes] | None = None
-
-    def __call__(self, about: T) -> Response:
-        latest = self._latest
-        if latest is None or latest[0] is not about:
-            latest = self._latest = (about, f"{self._write(about)}\n".encode())
-        return Response(latest[1], media_type="application/json")
 
 
 def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> FastAPI:
@@ -77,13 +60,6 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers={HTTPException: refuse},
-    )
-
-    written_specs: _Cached[SpecBook] = _Cached(
-        lambda book: json_text(specs_answer(book.models.values(), book))
-    )
-    written_description: _Cached[FastAPI] = _Cached(
-        lambda app: json.dumps(described(app.openapi()))
     )
 
     @app.get("/api/v1/gpus", response_model=GpusAnswer)
@@ -132,12 +108,14 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
     @threads.aside
     def gpu_models() -> Response:
         """Every GPU model of the spec file in use."""
-        return written_specs(specs())
+        book = specs()
+        return _answer(specs_answer(book.models.values(), book))
 
     @app.get("/api/openapi.json", include_in_schema=False)
     @threads.aside
     def openapi() -> Response:
         """Describe this API; built when first asked for."""
-        return written_description(app)
+        text = json.dumps(described(app.openapi()))
+        return Response(f"{text}\n", media_type="application/json")
 
     return app

@@ -72,8 +72,8 @@ class Server:
         while not self.acceptor.is_stopping:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
-            if self.acceptor.config is not None:  # for the streams, which make no requests
-                self._looking = self.loop.create_task(self.acceptor.config.recent())
+            if self.acceptor.config is not None:  # for those that are kept
+                self._looking = self.loop.create_task(self.acceptor.config.look())
             self.sweep()
         server.close()
         for connection in list(self.acceptor.connections):

@@ -32,8 +32,6 @@ class Watcher:
             raise self.error
         return self.active
 
-    recent = look
-
 
 def certified(authority: trustme.CA) -> ssl.SSLContext:
     """Return a server's context."""

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
 from functools import lru_cache
-from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -67,45 +66,29 @@ def path_of(one: Field[Any]) -> tuple[str, ...]:
 def copied(kind: Callable[..., T], source: object, **others: Any) -> T:
     """Return one of these types with `others`, and with what `source` has for its fields."""
     source_type: Any = type(source)
-    names, read, made = _plan(kind, source_type)
-    found = dict(zip(names, read(source), strict=True))
-    for name, path, convert in made:
-        if name not in others:
-            value: Any = source
-            for attribute in path:
-                value = getattr(value, attribute)
-                if value is None:
-                    break
-            else:
-                value = value if convert is None else convert(value)
-            found[name] = value
-    return kind(**(found | others))
+    found = dict(others)
+    for name, path, convert in _plan(kind, source_type):
+        if name in others:
+            continue
+        value: Any = source
+        for attribute in path:
+            value = getattr(value, attribute)
+            if value is None:
+                break
+        found[name] = value if value is None or convert is None else convert(value)
+    return kind(**found)
 
 
 Convert = Callable[[Any], Any]
 
 
 @lru_cache
-def _plan(
-    kind: Any, source: Any
-) -> tuple[list[str], Convert, list[tuple[str, tuple[str, ...], Convert | None]]]:
-    """Return what such a source has: attributes that are taken as they are, and all others."""
+def _plan(kind: Any, source: Any) -> list[tuple[str, tuple[str, ...], Convert | None]]:
+    """Return the fields that such a source has: name, where it lies there, what converts it."""
     hints = get_type_hints(kind)
     attributes = {*dir(source), *getattr(source, "model_fields", ())}
-    plain, made = {}, []
-    for each in fields(kind):
-        path, convert = path_of(each), _converter(hints[each.name])
-        if not path or path[0] not in attributes:
-            continue
-        if len(path) == 1 and convert is None:
-            plain[each.name] = path[0]
-        else:
-            made.append((each.name, path, convert))
-    # Of fewer than two names attrgetter would return no tuple.
-    read = attrgetter(*plain.values()) if len(plain) > 1 else lambda source: ()
-    if len(plain) == 1:
-        made += [(name, (path,), None) for name, path in plain.items()]
-    return list(plain) if len(plain) > 1 else [], read, made
+    planned = [(each.name, path_of(each), _converter(hints[each.name])) for each in fields(kind)]
+    return [each for each in planned if each[1] and each[1][0] in attributes]
 
 
 def _converter(hint: Any) -> Convert | None:

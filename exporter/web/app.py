@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -35,44 +35,32 @@ THREADS = 4
 """That make responses; more threads would hold more responses in memory."""
 
 
-class ApiEndpoint:
-    """The JSON API, loaded at its first request.
+def api_endpoint(
+    store: Store, specs: Callable[[], SpecBook], not_found: ASGIApp, threads: Threads
+) -> ASGIApp:
+    """Return the JSON API, loaded at its first request; all but ``/api/`` is refused.
 
     Its framework is a quarter of the daemon's memory and half of its start-up time; a node that
     is only scraped never pays for it.
     """
+    building = asyncio.Lock()
+    built: list[ASGIApp] = []
 
-    def __init__(
-        self,
-        store: Store,
-        specs: Callable[[], SpecBook],
-        not_found: ASGIApp,
-        threads: Threads,
-    ) -> None:
-        self._store = store
-        self._specs = specs
-        self._threads = threads
-        self._not_found = not_found
-        self._lock = threading.Lock()
-        self._app: ASGIApp | None = None
-
-    def _build(self) -> ASGIApp:
+    def build() -> ASGIApp:
         from exporter.web.api.app import api_app
 
-        with self._lock:
-            if self._app is None:
-                self._app = api_app(self._store, self._specs, self._threads)
-            return self._app
+        return api_app(store, specs, threads)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request below ``/api/``; refuse all others."""
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         if not scope["path"].startswith("/api/"):
-            await self._not_found(scope, receive, send)
+            await not_found(scope, receive, send)
             return
-        app = self._app
-        if app is None:
-            app = await self._threads.run(self._build)
-        await app(scope, receive, send)
+        async with building:
+            if not built:
+                built.append(await threads.run(build))
+        await built[0](scope, receive, send)
+
+    return endpoint
 
 
 def create_app(
@@ -108,5 +96,5 @@ def create_app(
     # A redirect from /metrics/ would be one more way for a scrape to go wrong.
     app.router.redirect_slashes = False
     # Not a route: a path pattern does not match every path, a line break in it for one.
-    app.router.default = ApiEndpoint(store, specs, app.router.not_found, threads)
+    app.router.default = api_endpoint(store, specs, app.router.not_found, threads)
     return app

@@ -95,12 +95,9 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["scheme"] == "http":
-            for name, value in scope["headers"]:
-                if name == b"host":
-                    if not self._hosts.include(value) and scope["path"] not in EXEMPT:
-                        self._refused("host")
-                        await refuse_plainly(scope, send, 421, MISDIRECTED)
-                        return
-                    break
-        await self._app(scope, receive, send)
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        if scope["scheme"] != "http" or scope["path"] in EXEMPT or self._hosts.include(host):
+            await self._app(scope, receive, send)
+        else:
+            self._refused("host")
+            await refuse_plainly(scope, send, 421, MISDIRECTED)

@@ -19,11 +19,7 @@ def requested_gpu(snapshot: Snapshot | None, key: str) -> Gpu | None:
 
 
 def requested_instance(request: Request) -> int | None:
-    """Return the GPU instance of ``?instance=``.
-
-    Raises:
-        HTTPException: 400 if it is no whole number.
-    """
+    """Return the GPU instance of ``?instance=``; answer 400 if it is no whole number."""
     text = request.query_params.get("instance")
     if text is None:
         return None

@@ -72,11 +72,7 @@ def _assets() -> _Assets:
 
 
 def asset_url(name: str) -> str:
-    """Return the address of a file of the folder, e.g. ``page.css`` or ``uplot/uPlot.min.css``.
-
-    Raises:
-        KeyError: there is no such file.
-    """
+    """Return the address of a file of the folder: ``page.css`` or ``uplot/uPlot.min.css``."""
     assets = _assets()
     if name not in assets.files:
         raise KeyError(name)

@@ -25,11 +25,7 @@ class Threads:
     """
 
     def __init__(self, name: str, count: int = 1) -> None:
-        """Start so many threads of that name.
-
-        Raises:
-            ExporterError: they cannot be started.
-        """
+        """Start so many threads of that name, or raise ExporterError."""
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         try:
             for _ in range(count):

@@ -199,11 +199,7 @@ class WebConfig:
 
 
 def parse(document: Document, folder: Path) -> WebConfig:
-    """Return what a document says; relative paths in it start at `folder`.
-
-    Raises:
-        ConfigError: one line with the place of the first problem and what was expected.
-    """
+    """Return what a document says; relative paths in it start at `folder`."""
     notes: list[str] = []
     top = Section(document, (), document.value, _TOP)
     http = top.section("http_server_config", {"http2": _FLAG, "headers": _ANY})
@@ -365,11 +361,7 @@ def _rate_limit(top: Section, notes: list[str]) -> RateLimit | None:
 
 
 def seconds(text: str) -> float:
-    """Return the length of such as ``1s``, ``100ms`` or ``1m30s``, in seconds; ``0`` needs no unit.
-
-    Raises:
-        ValueError: it is no such duration, or negative.
-    """
+    """Return the length in seconds of ``1s``, ``1m30s`` or ``0``; raise ValueError for others."""
     text = text.removeprefix("+")
     if text == "0":
         return 0.0

@@ -79,11 +79,7 @@ class Files:
     digests: tuple[bytes, ...] = ()
 
     def read(self, path: Path) -> bytes:
-        """Return a file's content.
-
-        Raises:
-            ConfigError: it cannot be read, is no regular file or too large; no place is named.
-        """
+        """Return a file's content; raise ConfigError, which names no place, if that cannot be."""
         name = one_line(os.fspath(path))
         try:
             with open_regular(path) as file:
@@ -123,11 +119,7 @@ def _signature(status: os.stat_result) -> Signature:
 def load(
     path: Path, files: Files | None = None, before: ActiveConfig | None = None
 ) -> ActiveConfig:
-    """Read a web configuration file and what it names; return `before` where all is the same.
-
-    Raises:
-        ConfigError: one line that names the place and the problem.
-    """
+    """Read a web configuration file and what it names; return `before` where all is the same."""
     files = files or Files(time.time())
     try:
         data = files.read(path)
@@ -181,16 +173,11 @@ class WebConfigWatcher:
     """Keeps the active configuration up to date."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
-        """Read the files.
-
-        Raises:
-            ConfigError: they cannot be used; one line that names the place and the problem.
-        """
+        """Read the files; raise ConfigError with one line if they cannot be used."""
         self._clock = clock or SystemClock()
         self._path = path
         self._tried_at = self._clock.monotonic()
         self._current: asyncio.Task[None] | None = None
-        self._current_since = 0.0
         self._next: asyncio.Task[None] | None = None
         self._thread = Threads("web-config")
         self._is_unreadable = False
@@ -217,9 +204,7 @@ class WebConfigWatcher:
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_task(self._look_after(self._current))
-        now = self._clock.monotonic()
-        since = now if self._current is None else self._current_since
-        done, _ = await asyncio.wait({self._next}, timeout=max(0.0, since + PATIENCE_SECONDS - now))
+        done, _ = await asyncio.wait({self._next}, timeout=PATIENCE_SECONDS)
         if not done:
             self._break(f"{self._path}: its file system does not answer")
         return self.active
@@ -228,7 +213,6 @@ class WebConfigWatcher:
         if before is not None:
             await asyncio.wait({before})
         self._current, self._next = self._next, None
-        self._current_since = self._clock.monotonic()
         try:
             await self._look()
         except Exception as error:

@@ -31,12 +31,9 @@ class _Encrypted(Exception):
 def server_context(
     tls: Tls, cert: bytes, key: bytes, client_ca: bytes | None
 ) -> tuple[ssl.SSLContext, tuple[str, ...]]:
-    """Return a new context, and a line for each setting without effect.
+    """Return a new context, which no session outlives, and a line for each setting without effect.
 
-    No session outlives its context: what was agreed on under another is agreed on anew.
-
-    Raises:
-        ConfigError: one line that names the place of what cannot be used.
+    ConfigError, in one line, names the place of what cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION

@@ -17,11 +17,7 @@ UNSENT_BYTES = 64 * 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; without a host on every address, IPv6 too where there is any.
-
-    Raises:
-        ExporterError: the address cannot be listened on.
-    """
+    """Return a listening socket, or raise ExporterError; without a host on every address."""
     try:
         listener = _bound(host, port)
     except OSError as error:

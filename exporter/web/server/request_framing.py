@@ -33,10 +33,7 @@ def _malformed(text: str = "this is no request of HTTP/1.1") -> RequestRefused:
 def take_head(received: bytearray, limits: Limits) -> bytes | None:
     """Remove the first head with its blank line and return it, or None until it is complete.
 
-    Line breaks before it are dropped.
-
-    Raises:
-        RequestRefused: it is too long, or TLS.
+    Line breaks before it are dropped; RequestRefused says that it is too long, or TLS.
     """
     if received.startswith((b"\r", b"\n")):
         received[:] = received.lstrip(b"\r\n")
@@ -57,11 +54,7 @@ class Request:
     """A request without a body, as httptools reads it."""
 
     def __init__(self, head: bytes, limits: Limits) -> None:
-        """Parse a head.
-
-        Raises:
-            RequestRefused: it is malformed, has too many fields or announces a body.
-        """
+        """Parse a head; refuse a malformed one, one of too many fields, and a body."""
         self.headers: list[tuple[bytes, bytes]] = []
         self._target = b""
         self.keeps_alive = self._is_complete = False

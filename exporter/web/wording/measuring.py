@@ -110,36 +110,27 @@ def _more(one: Facts, counting: Counting) -> str:
     return "nothing that runs all the time measures this GPU"
 
 
-def measured_by(facts: Facts) -> str | None:
+def _measured_by(facts: Facts, counting: Counting) -> str:
     """Return how a GPU is measured: "measured by DCGM but for the SMs, FP64"."""
-    counting = facts.counting
-    if counting is None or facts.down_reason is not None or facts.divided:
-        return None
     if counting.source is None:
         return "not measured" if facts.saturation is None else "not measured, only bounded"
     named = _SOURCES.get(counting.source, counting.source)
-    if counting.complete:
-        return f"measured by {named}"
-    lacks = [_UNITS[resource] for resource in counting.unmeasured if resource in _UNITS]
-    return f"measured by {named} but for {', '.join(lacks)}" if lacks else f"measured by {named}"
+    lacks = [_UNITS[each] for each in counting.unmeasured if each in _UNITS]
+    lacking = "" if counting.complete or not lacks else f" but for {', '.join(lacks)}"
+    return f"measured by {named}{lacking}"
 
 
-def advice(facts: Facts) -> str | None:
-    """Return how to measure more of a GPU, with the command; None if nothing is missing."""
-    counting = facts.counting
-    if counting is None or facts.down_reason is not None or facts.divided:
-        return None
-    if counting.complete and not counting.old:
-        return None
-    return _more(facts, counting) or None
+def _advice(facts: Facts, counting: Counting) -> str:
+    """Return how to measure more of a GPU, with the command; "" if nothing is missing."""
+    return "" if counting.complete and not counting.old else _more(facts, counting)
 
 
 def sentence(facts: Facts) -> str | None:
     """Return how it is measured and the advice; None for a GPU that is down or has MIG on."""
-    parts = [part for part in (measured_by(facts), advice(facts)) if part]
-    if not parts:
+    counting = facts.counting
+    if counting is None or facts.down_reason is not None or facts.divided:
         return None
-    said = ": ".join(parts)
+    said = ": ".join(filter(None, (_measured_by(facts, counting), _advice(facts, counting))))
     return f"{said[:1].upper()}{said[1:]}."
 
 
@@ -147,8 +138,9 @@ def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str
     """Return the sentences of all GPUs that could be measured better; equal ones are merged."""
     together: dict[str, list[str]] = {}
     for facts in found:
-        if advice(facts) is not None:
-            together.setdefault(sentence(facts) or "", []).append(label(facts))
+        said = sentence(facts)
+        if said is not None and facts.counting is not None and _advice(facts, facts.counting):
+            together.setdefault(said, []).append(label(facts))
     return [f"{_joined(names)}: {said[:1].lower()}{said[1:]}" for said, names in together.items()]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -43,21 +42,15 @@ _COUNTED = {
 _SEVERAL = {"near its roof": "near their roof"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Classified:
-    facts: Facts
-    state: str
-
-
-def _classified(found: Sequence[Facts]) -> list[_Classified]:
-    """Return the states to count: those of instances instead of their divided GPU."""
+def _by_state(found: Sequence[Facts]) -> dict[str, list[Facts]]:
+    """Return the GPUs to count by state: those of instances instead of their divided GPU."""
     divided = {each.gpu for each in found if each.instance is not None}
-    states = [_Classified(each, state(each)) for each in found]
-    return [
-        _Classified(each.facts, "free") if each.state == DIVIDED else each
-        for each in states
-        if each.state != DIVIDED or each.facts.gpu not in divided
-    ]
+    states: dict[str, list[Facts]] = {}
+    for each in found:
+        word = state(each)
+        if word != DIVIDED or each.gpu not in divided:
+            states.setdefault("free" if word == DIVIDED else word, []).append(each)
+    return states
 
 
 def totals(found: Sequence[Facts]) -> str:
@@ -67,16 +60,13 @@ def totals(found: Sequence[Facts]) -> str:
     """
     if not found:
         return "No GPUs"
-    counted = _classified(found)
-    numbers = Counter(each.state for each in counted)
+    states = _by_state(found)
     counts = []
     for name, text in _COUNTED.items():
-        number = numbers[name]
-        if not number:
-            continue
-        said = text if number == 1 else _SEVERAL.get(name, text)
-        length = _longest(each.facts for each in counted if each.state == name)
-        counts.append(f"{number} {said}{length if name in UNUSED else ''}")
+        these = states.get(name)
+        if these:
+            said = text if len(these) == 1 else _SEVERAL.get(name, text)
+            counts.append(f"{len(these)} {said}{_longest(these) if name in UNUSED else ''}")
     return f"{', '.join(_kinds(found))}: {', '.join(counts)}"
 
 
@@ -299,11 +289,10 @@ _SENTENCES: tuple[_Sentence, ...] = (
 
 def headline(found: Sequence[Facts]) -> Headline:
     """Return the sentence about the most expensive state that any GPU is in."""
-    counted = _classified(found)
+    states = _by_state(found)
     for sentence in _SENTENCES:
-        these = [each.facts for each in counted if each.state == sentence.state]
-        if these:
-            return sentence.said(these)
+        if sentence.state in states:
+            return sentence.said(states[sentence.state])
     nothing = "No GPU can be read"
     return Headline(nothing, nothing, UNKNOWN)
 

@@ -19,7 +19,7 @@ from exporter.web.wording.facts import (
     XidSeen,
     is_idle,
 )
-from exporter.web.wording.measuring import relevant, uncounted
+from exporter.web.wording.measuring import GPM, relevant
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason, notice
 from exporter.web.wording.whose import display_names, words_of
@@ -145,11 +145,15 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
 
 
 def _counting(gpu: Gpu, share: Share) -> Counting | None:
-    """Return how a share is measured; None while that is not known."""
+    """Return how a share is measured; None while that is not known.
+
+    MIG instances and vGPUs without counters have no saturation; none has one at first.
+    """
     saturation, instance = share.saturation, share.gpu_instance
     states = relevant(gpu.states, instance)
     if saturation is None:
-        return uncounted(states, instance=instance, virtual=gpu.device.virtualized)
+        is_apart = gpu.device.virtualized or instance is not None
+        return Counting(states=states) if is_apart and GPM in states else None
     return Counting(
         source=None if saturation.source == ESTIMATE else saturation.source,
         complete=saturation.complete,

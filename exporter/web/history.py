@@ -166,13 +166,6 @@ class History:
         values = ring.values
         return values[start * _WIDTH : (start + count) * _WIDTH] + values[: over * _WIDTH]
 
-    @property
-    def bytes(self) -> int:
-        """How much memory the numbers take."""
-        with self._lock:
-            rings = sum(len(ring.values) * ring.values.itemsize for ring in self._rings.values())
-            return rings + len(self._times) * self._times.itemsize
-
     def _advance(self, now: float) -> bool:
         """Go to the point for a reading at `now`; return whether it is a new one.
 

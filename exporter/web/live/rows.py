@@ -24,21 +24,11 @@ def row_key(uuid: str, gpu_instance: int | None) -> str:
     return share_name(uuid, gpu_instance)
 
 
-def _parts(key: str) -> tuple[str, str]:
+def addresses(key: str) -> tuple[str, str]:
+    """Return the addresses of a row's own page and of its history."""
     uuid, _, instance = key.partition("/")
-    return quote(uuid, safe=""), f"?instance={instance}" if instance else ""
-
-
-def page_address(key: str) -> str:
-    """Return the address of a row's own page."""
-    name, query = _parts(key)
-    return f"/gpu/{name}{query}"
-
-
-def history_address(key: str) -> str:
-    """Return the address of a row's history."""
-    name, query = _parts(key)
-    return f"/api/v1/gpus/{name}/history{query}"
+    name, query = quote(uuid, safe=""), f"?instance={instance}" if instance else ""
+    return f"/gpu/{name}{query}", f"/api/v1/gpus/{name}/history{query}"
 
 
 Row = dict[str, Any]
@@ -155,7 +145,7 @@ def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
     for gpu, share, values, facts in lines_of(snapshot):
         key = row_key(gpu.device.uuid, None if share is None else share.gpu_instance)
         row = worded(facts, _numbers(gpu, share, values), snapshot.timestamp_seconds)
-        yield key, {**row, "href": page_address(key)}, facts
+        yield key, {**row, "href": addresses(key)[0]}, facts
 
 
 def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:

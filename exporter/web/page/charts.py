@@ -146,10 +146,7 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def gpu_charts(series: Series | None) -> str:
-    """Return the figures of the charts with their tables, and the charts' definitions for scripts.
-
-    The tables show `series`, the newest sample first; a script refreshes them.
-    """
+    """Return the charts with their tables, newest sample first, and their definitions for scripts."""
     timestamps, columns = ([], {}) if series is None else series
     figures = [
         _figure(

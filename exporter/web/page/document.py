@@ -62,16 +62,11 @@ def brand(attributes: str = "") -> str:
     return f'<a class="brand" href="/"{attributes}>roofline-exporter</a>'
 
 
-def banner(view: Mapping[str, Any]) -> str:
-    """Return the notice that these are no real GPUs; empty if they are.
-
-    A script updates it. It is not `hidden`, because text browsers show hidden text.
-    """
-    return f'<p id="banner" role="note">{escape(view.get("notice", ""))}</p>'
-
-
 def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
-    """Return the body of a page with its content."""
+    """Return the body of a page with its content.
+
+    Scripts update the banner; it is not `hidden`, because text browsers show hidden text.
+    """
     read = view.get("timestamp")
     when = "" if read is None else f' datetime="{iso_time(read)}"'
     shown = "not read yet" if read is None else clock_time(read)
@@ -84,7 +79,7 @@ def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
 <header><div class="top">{brand(here)}
 <p id="connection"><span class="dot" aria-hidden="true"></span>
 <span role="status" data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></div>
-{banner(view)}</header>
+<p id="banner" role="note">{escape(view.get("notice", ""))}</p></header>
 <main id="content">
 {content}
 </main>

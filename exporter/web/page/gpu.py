@@ -10,7 +10,7 @@ from typing import Any
 from exporter.model.snapshot import Gpu
 from exporter.specs import SpecBook
 from exporter.web.history import Series
-from exporter.web.live.rows import Row, history_address
+from exporter.web.live.rows import Row, addresses
 from exporter.web.page.charts import gpu_charts
 from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
@@ -66,7 +66,7 @@ def gpu_content(
     return f"""{_neighbours(view["rows"], key)}
 <h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
 <p id="totals">{escape(state)}</p>
-<div id="gpu" data-key="{escape(key)}" data-history="{escape(history_address(key))}">
+<div id="gpu" data-key="{escape(key)}" data-history="{escape(addresses(key)[1])}">
 <section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
 {gpu_table(rows_of(view["rows"], key))}</section>
 <div class="wide" id="jobs">{jobs}</div>

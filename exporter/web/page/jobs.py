@@ -42,10 +42,7 @@ def job_phases(rank: Rank, before: Rank | None) -> dict[str, float]:
 
 
 def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) -> str:
-    """Return the data stall of one rank, computed as for the GPU's row, which shows the worst rank.
-
-    `share` is the rank's GPU or instance, `now` the Unix time.
-    """
+    """Return the data stall of one rank, computed as for the GPU's row, which shows the worst."""
     stall = waits.data_stall(share, [rank], now)
     recent = None if share is None else share.recent
     known = Facts(

@@ -19,10 +19,7 @@ def _list(lines: Sequence[str]) -> str:
 
 
 def problem_section(problem: Mapping[str, Any] | None) -> str:
-    """Return why no GPU is up, what was tried and what to do; empty if one is up.
-
-    A script updates it.
-    """
+    """Return why no GPU is up, what was tried and what to do; empty if one is up."""
     if problem is None:
         return '<div id="problem"></div>'
     tried = problem["tried"]
@@ -125,10 +122,7 @@ RECORDING_ENDED = (
 
 
 def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any] | None:
-    """Return what is wrong, what was tried and what to do; None if at least one GPU is up.
-
-    `tried` has the places where GPUs were searched.
-    """
+    """Return what is wrong, what was tried and what to do; None if at least one GPU is up."""
     what = snapshot.problem
     if what is None:
         return None

@@ -21,30 +21,22 @@ class Counts:
         web_config_ok: Callable[[], bool | None] = lambda: None,
     ) -> None:
         """Take the functions that return the other two values of `Daemon`."""
-        self._connections = dict.fromkeys(CONNECTION_REFUSALS, 0)
-        self._requests = dict.fromkeys(REQUEST_REFUSALS, 0)
-        self._aborts = dict.fromkeys(REQUEST_ABORTS, 0)
+        self.connections_refused = dict.fromkeys(CONNECTION_REFUSALS, 0)
+        self.requests_refused = dict.fromkeys(REQUEST_REFUSALS, 0)
+        self.requests_aborted = dict.fromkeys(REQUEST_ABORTS, 0)
         self._log_lines_dropped = log_lines_dropped
         self._web_config_ok = web_config_ok
 
-    def refuse_connection(self, reason: str) -> None:
-        """Count one; raises KeyError for a reason that is not in CONNECTION_REFUSALS."""
-        self._connections[reason] += 1
-
     def refuse_request(self, reason: str) -> None:
         """Count one; raises KeyError for a reason that is not in REQUEST_REFUSALS."""
-        self._requests[reason] += 1
-
-    def abort(self, reason: str) -> None:
-        """Count one; raises KeyError for a reason that is not in REQUEST_ABORTS."""
-        self._aborts[reason] += 1
+        self.requests_refused[reason] += 1
 
     def read(self) -> Daemon:
         """Return the counts now."""
         return Daemon(
-            connections_refused_total=dict(self._connections),
-            requests_refused_total=dict(self._requests),
-            requests_aborted_total=dict(self._aborts),
+            connections_refused_total=dict(self.connections_refused),
+            requests_refused_total=dict(self.requests_refused),
+            requests_aborted_total=dict(self.requests_aborted),
             log_lines_dropped_total=self._log_lines_dropped(),
             web_config_ok=self._web_config_ok(),
         )

@@ -155,14 +155,14 @@ class Connection(asyncio.Protocol):
             self.data_received(received)
 
     def _reject(self, reason: str) -> None:
-        self._acceptor.counts.refuse_connection(reason)
+        self._acceptor.counts.connections_refused[reason] += 1
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application that the client has gone."""
         self._acceptor.connections.discard(self)
         if self.activity.phase is Phase.HANDSHAKE:
-            self._acceptor.counts.refuse_connection("handshake")
+            self._acceptor.counts.connections_refused["handshake"] += 1
         self.enter(Phase.CLOSING)
         self._writable.set()
 
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
             data = tls.received(data)
         except ssl.SSLError:
             if not was_established:
-                self._acceptor.counts.refuse_connection("handshake")
+                self._acceptor.counts.connections_refused["handshake"] += 1
             self._close()
             return b""
         if tls.is_established and not was_established:

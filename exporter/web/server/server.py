@@ -94,9 +94,9 @@ class Server:
             if reason is None:
                 continue
             if reason == "handshake":
-                self.acceptor.counts.refuse_connection(reason)
+                self.acceptor.counts.connections_refused[reason] += 1
             elif reason in ("head_timeout", "stalled"):
-                self.acceptor.counts.abort(reason)
+                self.acceptor.counts.requests_aborted[reason] += 1
             connection.abort()
         self._disconnect_slow_readers()
 
@@ -112,12 +112,14 @@ class Server:
             readers[id(each.unsent_body)] -= 1
             if not readers[id(each.unsent_body)]:
                 size -= len(each.unsent_body)
-            self.acceptor.counts.abort("room")
+            self.acceptor.counts.requests_aborted["room"] += 1
             each.abort()
 
     def _count_or_log(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if "socket" in context and isinstance(error, OSError) and out_of_resources(error):
-            self.acceptor.counts.refuse_connection("descriptors")  # asyncio retries in a second
+            self.acceptor.counts.connections_refused["descriptors"] += (
+                1  # asyncio retries in a second
+            )
         else:
             loop.default_exception_handler(context)

@@ -152,16 +152,6 @@ def _joined(names: Sequence[str]) -> str:
     return f"{', '.join(names[:few])} and {len(names) - few} more"
 
 
-def uncounted(states: Mapping[str, str], *, instance: int | None, virtual: bool) -> Counting | None:
-    """Return the counting of a share without a saturation; None while it is not known.
-
-    MIG instances and vGPUs without counters have no saturation; any share has none before its
-    first interval.
-    """
-    apart = virtual or instance is not None
-    return Counting(states=states) if apart and GPM in states else None
-
-
 def relevant(states: Mapping[str, str], instance: int | None) -> dict[str, str]:
     """Return the states of the counter sources of one share, by source."""
     found = {}

@@ -260,10 +260,7 @@ _NOTHING, _ALL = 0.0005, 0.995
 
 
 def bounds_sentence(bounds: Mapping[str, tuple[float, float]]) -> str | None:
-    """Return the bounds of the time parts: "Where the time goes: at its limit 55 to 99 %; ...".
-
-    `bounds` are ratios by part; parts bounded by 0 and 100 % are left out.
-    """
+    """Return the bounds of the time parts; those bounded by 0 and 100 % are left out."""
     said = [f"{PARTS[part]} {found}" for part in PARTS if (found := _said(bounds.get(part)))]
     return f"Where the time goes: {'; '.join(said)}." if said else None
 

@@ -33,10 +33,7 @@ def recording_ended(problem: str | None) -> str | None:
 
 
 def down_reason(source: str, reason: str | None, problem: str | None) -> str:
-    """Return why a GPU is down; at the end of a recording, that it has ended.
-
-    `source` is the GPU's, `problem` that of the node.
-    """
+    """Return why a GPU is down; at the end of a recording, that it has ended."""
     if source == "replay" and reason in (None, STALE) and recording_ended(problem) is not None:
         return HAS_ENDED
     return reason or "no answer"

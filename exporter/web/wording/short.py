@@ -103,10 +103,7 @@ def temperature(facts: Facts) -> str | None:
 
 
 def idle(facts: Facts) -> str | None:
-    """Return for how long it has been idle and whether it is held: 1h01m held; else 40 % idle.
-
-    "1h given" is an allocated GPU that no process has opened for so long.
-    """
+    """Return for how long it has been idle or unopened: 1h01m held, 1h given; else 40 % idle."""
     if is_unopened(facts) and facts.idle is not False:
         seconds = facts.unopened_seconds
         return "given" if seconds is None else f"{_largest_unit(seconds)} given"

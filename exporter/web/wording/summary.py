@@ -54,10 +54,7 @@ def _by_state(found: Sequence[Facts]) -> dict[str, list[Facts]]:
 
 
 def totals(found: Sequence[Facts]) -> str:
-    """Return the line that counts: 8 GPUs: 3 near their roof, 1 held idle for 2 h 10 min, 1 lost.
-
-    `found` has every GPU and every MIG instance.
-    """
+    """Return the line that counts: 8 GPUs: 3 near their roof, 1 held idle for 2 h 10 min."""
     if not found:
         return "No GPUs"
     states = _by_state(found)

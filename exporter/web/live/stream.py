@@ -11,7 +11,6 @@ import contextlib
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,8 +26,6 @@ from exporter.web.threads import Threads
 
 STREAM_PATH = "/api/v1/stream"
 MOST_STREAMS = 32
-MOST_PENDING = 8
-"""Backpressure: a viewer with more queued events loses them, and gets the whole view next."""
 EVENT_SECONDS = 1.0
 """Faster snapshots are skipped."""
 HEARTBEAT_SECONDS = 15.0
@@ -53,36 +50,31 @@ def encoded(name: str, sequence: int, value: dict[str, Any]) -> bytes:
 
 
 class _Viewer:
-    """One open stream."""
+    """One open stream; all in the event loop."""
 
     def __init__(self, client: str) -> None:
         self.client = client
         """The address for which streams are shared fairly."""
-        self.pending: deque[Event] = deque()
-        self.heartbeat = False
-        self.behind = False
-        """Events were dropped: the next event is the whole view."""
         self.gone = False
+        self._event: Event | None = None
+        """Backpressure: a viewer that is slow has only the newest event, which follows none."""
         self._news = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        if len(self.pending) >= MOST_PENDING:
-            self.pending.clear()
-            self.behind = True
-        self.pending.append(event)
-        self._news.set()
-
-    def beat(self) -> None:
-        self.heartbeat = True
+        self._event = event
         self._news.set()
 
     def end(self) -> None:
         self.gone = True
         self._news.set()
 
-    async def news(self) -> None:
-        await self._news.wait()
+    async def news(self) -> Event | None:
+        """Wait for an event; return None if there was none for a while."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._news.wait(), HEARTBEAT_SECONDS)
         self._news.clear()
+        event, self._event = self._event, None
+        return event
 
 
 class Streams:
@@ -103,7 +95,6 @@ class Streams:
         self._viewers: FairQueue[_Viewer] = FairQueue(most)
         """Changed in the event loop only; the publisher checks whether it is empty."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._beat: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()
         self._shown: NodeView | None = None
         """The view after all events so far; None without viewers."""
@@ -164,19 +155,6 @@ class Streams:
     def _deliver(self, event: Event) -> None:
         for viewer in self._viewers:
             viewer.put(event)
-        self._schedule_heartbeat()
-
-    def _schedule_heartbeat(self) -> None:
-        if self._beat is not None:
-            self._beat.cancel()
-            self._beat = None
-        if self._viewers and self._loop is not None:
-            self._beat = self._loop.call_later(HEARTBEAT_SECONDS, self._send_heartbeat)
-
-    def _send_heartbeat(self) -> None:
-        for viewer in self._viewers:
-            viewer.beat()
-        self._schedule_heartbeat()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one viewer until it disconnects."""
@@ -202,8 +180,6 @@ class Streams:
 
     async def _watch(self, viewer: _Viewer, receive: Receive, send: Send) -> None:
         listener = asyncio.create_task(_until_gone(receive, viewer))
-        if self._beat is None:
-            self._schedule_heartbeat()
         try:
             await self._serve(viewer, send)
         finally:
@@ -217,16 +193,13 @@ class Streams:
         await write(RETRY + whole.data)
         has = whole.sequence
         while not viewer.gone:
-            await viewer.news()
-            if viewer.heartbeat:
-                viewer.heartbeat = False
+            event = await viewer.news()
+            if viewer.gone:
+                return
+            if event is None:
                 await write(HEARTBEAT)
-            while viewer.pending and not viewer.gone:
-                event = viewer.pending.popleft()
-                if event.sequence <= has and not viewer.behind:
-                    continue
-                if viewer.behind or event.base != has:
-                    viewer.behind = False
+            elif event.sequence > has:
+                if event.base != has:
                     event = await self._thread.run(self._all)
                 await write(event.data)
                 has = event.sequence

@@ -146,7 +146,7 @@ def _known(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def gpu_charts(series: Series | None) -> str:
-    """Return the charts with their tables, newest sample first, and their definitions for scripts."""
+    """Return the charts, their tables, newest sample first, and their definitions for scripts."""
     timestamps, columns = ([], {}) if series is None else series
     figures = [
         _figure(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -49,17 +48,6 @@ def node_html(views: Views) -> str:
     return document(heading, body, modules=NODE_MODULES)
 
 
-def gpu_html(view: dict[str, Any], key: str, content: str) -> str:
-    """Return the page of the row `key`."""
-    own_view = {**view, "rows": rows_of(view["rows"], key)}
-    return document(
-        f"{view['rows'][key]['words']['title']} · roofline-exporter",
-        frame(own_view, content),
-        scripts=("uplot/uPlot.iife.min.js",),
-        modules=GPU_MODULES,
-    )
-
-
 def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
@@ -79,7 +67,13 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 earlier, now = views.store.earlier_ranks(), snapshot.timestamp_seconds
                 jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
                 series = views.store.history.series(uuid, instance, 0.0)
-                html = gpu_html(view, key, gpu_content(view, key, found, specs(), jobs, series))
+                own_view = {**view, "rows": rows_of(view["rows"], key)}
+                html = document(
+                    f"{view['rows'][key]['words']['title']} · roofline-exporter",
+                    frame(own_view, gpu_content(view, key, found, specs(), jobs, series)),
+                    scripts=("uplot/uPlot.iife.min.js",),
+                    modules=GPU_MODULES,
+                )
                 return answer(request, html.encode(), HTML, HEADERS)
         shown = share_name(name[:80], instance)
         raise HTTPException(404, f"no GPU has the UUID or index {shown!r}")

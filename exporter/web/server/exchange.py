@@ -25,7 +25,6 @@ class Exchange:
     """Whether no request may follow."""
     stream: Callable[[], None]
     """Is called when the length of the answer is not known."""
-    keeps_alive: bool = field(init=False)
     head: bytes = b""
     is_chunked: bool = False
     was_received: bool = False
@@ -35,9 +34,6 @@ class Exchange:
     """Whether the answer is complete or the client has gone."""
     is_ending: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to end a stream, too."""
-
-    def __post_init__(self) -> None:
-        self.keeps_alive = self.request.keeps_alive
 
     async def receive(self) -> Message:
         """Return the empty body of the request, then wait for the end."""
@@ -75,14 +71,14 @@ class Exchange:
         self.is_started = True
         headers = [*self.headers, *headers]
         names = {name.lower(): value for name, value in headers}
-        if not self.keeps_alive or self.is_last():
-            self.keeps_alive = False
+        if not self.request.keeps_alive or self.is_last():
+            self.request.keeps_alive = False
             headers.append((b"connection", b"close"))
         has_body = self.request.method != "HEAD" and status not in (204, 304)
         if has_body and b"content-length" not in names:
             self.stream()
             self.is_chunked = self.request.version == "1.1"
-            self.keeps_alive = self.keeps_alive and self.is_chunked
+            self.request.keeps_alive = self.request.keeps_alive and self.is_chunked
             if self.is_chunked:
                 headers.append((b"transfer-encoding", b"chunked"))
         self.head = head_bytes(status, headers)

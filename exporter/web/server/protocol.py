@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
             self._fail(500, b"Internal Server Error")
         elif not exchange.is_complete:
             self.abort()
-        elif not exchange.keeps_alive or self._is_last_answer():
+        elif not exchange.request.keeps_alive or self._is_last_answer():
             self._close()
         else:
             self.enter(Phase.IDLE)

@@ -21,24 +21,17 @@ from exporter.web.wording.state import (
 )
 from exporter.web.wording.whose import given, owner
 
-_COUNTED = {
-    "near its roof": "near its roof",
-    "busy": "busy",
-    "often idle": "often idle",
-    "clock-throttled": "clock-throttled",
-    "underused": "underused",
+_COUNTED = (
+    *("near its roof", "busy", "often idle", "clock-throttled", "underused", "starved"),
+    *("held idle", UNOPENED, "idle", MEASURING, "free", "suspended", ENDED, "lost", UNKNOWN),
+)
+"""The states, in the order of the line."""
+_SAID = {
     "starved": "starved for data",
-    "held idle": "held idle",
-    UNOPENED: "unopened",
-    "idle": "idle",
-    MEASURING: "measuring",
-    "free": "free",
-    "suspended": "suspended",
     ENDED: "of a recording that has ended",
-    "lost": "lost",
     UNKNOWN: "not known",
 }
-"""By state: its words, in the order of the line."""
+"""By state: its words, where they are not its name."""
 _SEVERAL = {"near its roof": "near their roof"}
 
 
@@ -59,9 +52,10 @@ def totals(found: Sequence[Facts]) -> str:
         return "No GPUs"
     states = _by_state(found)
     counts = []
-    for name, text in _COUNTED.items():
+    for name in _COUNTED:
         these = states.get(name)
         if these:
+            text = _SAID.get(name, name)
             said = text if len(these) == 1 else _SEVERAL.get(name, text)
             counts.append(f"{len(these)} {said}{_longest(these) if name in UNUSED else ''}")
     return f"{', '.join(_kinds(found))}: {', '.join(counts)}"

@@ -82,10 +82,7 @@ class _Ring:
 
 
 class History:
-    """A ring of points for each share. One thread adds; any thread reads.
-
-    All rings share their points in time; at some of them nothing is known of a GPU that was away.
-    """
+    """A ring for each share, all with the same points in time. One thread adds; any reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

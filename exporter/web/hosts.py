@@ -44,10 +44,7 @@ class Hosts:
     def __init__(
         self, allowed: Iterable[str], domains: Iterable[str], name: str | None = None
     ) -> None:
-        """Take the names that an operator allows, the search domains and the node's name.
-
-        ``*`` allows every name, ``.example.com`` all below it.
-        """
+        """Take what an operator allows (``*``, names, ``.example.com``), and the node's names."""
         allowed = tuple(allowed)
         self._any = "*" in allowed
         self._names = {_normal(entry) for entry in allowed if not entry.startswith(".")}
@@ -83,10 +80,7 @@ def _is_address(text: str) -> bool:
 
 
 class KnownHosts:
-    """ASGI middleware: answers 421 to requests for other hosts.
-
-    Over TLS the browser has compared the name with the certificate.
-    """
+    """ASGI middleware: answers 421 to requests for other hosts; over TLS the certificate tells."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, refused: Callable[[str], None]) -> None:
         self._app = app

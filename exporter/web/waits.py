@@ -26,10 +26,7 @@ def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
 
 
 def idle_ratio(recent: Recent | None) -> float | None:
-    """Return the part of the last seconds in which nothing ran: by its counters, else the driver's.
-
-    Unlike the time in idle intervals it looks inside the intervals.
-    """
+    """Return the part of the last seconds in which nothing ran, inside the intervals, too."""
     if recent is None:
         return None
     parts, busy = recent.time_parts, recent.busy_ratio

@@ -210,10 +210,9 @@ class Passwords:
     async def check(
         self, users: Mapping[str, Hash], user: bytes, password: bytes, address: str = ""
     ) -> bool:
-        """Return whether this is the user's password; unknown users take as long as known ones.
+        """Return whether this is the user's password, or raise Busy.
 
-        Raises:
-            Busy: so many wait that this one may not; it may be checked all the same.
+        Unknown users take as long as known ones.
         """
         name = user.decode("utf-8", "replace")
         found = users.get(name) if name.encode() == user else None

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON API of the latest snapshot and the spec file.
-
-The handlers run in threads and never hold up a scrape.
-"""
+"""The JSON API of the latest snapshot and the spec file; its answers are made in threads."""
 
 from __future__ import annotations
 

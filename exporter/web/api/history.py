@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""History of one GPU or instance over 15 minutes, and trails of all in the roofline.
-
-``/api/v1/gpus/{uuid}/history`` and ``/api/v1/roofline/trails``.
-"""
+"""``/api/v1/gpus/{uuid}/history`` of 15 minutes, and ``/api/v1/roofline/trails`` of all."""
 
 from __future__ import annotations
 

@@ -94,12 +94,9 @@ def _members(kind: Any) -> list[tuple[Field[Any], Any, bool]]:
 
 
 def snapshot_of(value: object) -> Snapshot:
-    """Return what the parsed JSON says of a snapshot: all that facts about GPUs are made from.
+    """Return what the parsed JSON says of a snapshot, without what is not known.
 
-    Members that are not known are left out.
-
-    Raises:
-        UnexpectedError: something is missing, or is of another type.
+    UnexpectedError says what is missing, or is of another type.
     """
     answer = _object(GpusAnswer, value, "", {})
     gpus, sources = answer["gpus"], answer.get("sources", {})

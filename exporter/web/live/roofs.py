@@ -16,11 +16,9 @@ NEARLY = 1.01
 
 
 def roof_key(ceilings: Ceilings | None) -> str | None:
-    """Return the name of a set of ceilings; equal ceilings have equal names.
+    """Return the name of a set of ceilings: h100-sxm5-80gb/60sm/4of8/bf16_tensor.
 
-    The GPU model, the part of it that a MIG instance has, and the precision that tensor work is
-    counted in: h100-sxm5-80gb, h100-sxm5-80gb/60sm/4of8. Derived ceilings differ by their
-    figures.
+    Equal ceilings have equal names; derived ones differ by their figures.
     """
     if ceilings is None:
         return None

@@ -69,14 +69,16 @@ def _flag(value: bool | None, bad: str, good: str) -> str | None:
     return None if value is None else bad if value else good
 
 
-def _identity(gpu: Gpu, spec: str | None, gpu_instance: int | None) -> Entries:
+def _identity(gpu: Gpu, share: Share | None, spec: str | None, gpu_instance: int | None) -> Entries:
     device = gpu.device
     memory = device.memory_bytes
     yield "Name", device.name
     yield "UUID", device.uuid
     if gpu_instance is not None:
-        memory = _memory_of(gpu, gpu_instance)
         parts = [each for each in device.instances if each.gpu_instance == gpu_instance]
+        memory = next((each.memory_bytes for each in parts), None)
+        if share is not None and share.memory is not None:
+            memory = share.memory.total_bytes
         yield "GPU instance", _count(gpu_instance)
         yield "Profile", ", ".join(each.profile for each in parts)
         yield "UUID of the instance", ", ".join(each.mig_uuid for each in parts)
@@ -120,19 +122,6 @@ def _workloads(share: Share) -> Entries:
         words += [f"{name} {cut(value)}" for name, value in parts if value]
         scheduler = SCHEDULERS[workload.scheduler]
         yield scheduler[:1].upper() + scheduler[1:], ", ".join(words)
-
-
-def _share(gpu: Gpu, gpu_instance: int | None) -> Share | None:
-    return next((each for each in gpu.shares if each.gpu_instance == gpu_instance), None)
-
-
-def _memory_of(gpu: Gpu, gpu_instance: int) -> int | None:
-    """Return the memory of a GPU instance in bytes; its compute instances share it."""
-    share = _share(gpu, gpu_instance)
-    if share is not None and share.memory is not None:
-        return share.memory.total_bytes
-    parts = (each for each in gpu.device.instances if each.gpu_instance == gpu_instance)
-    return next((each.memory_bytes for each in parts), None)
 
 
 def _counts(values: Mapping[str, int]) -> str | None:
@@ -233,13 +222,12 @@ def _sources(ceilings: Ceilings, model: GpuModel | None, codes: Mapping[str, str
     return text
 
 
-def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str:
+def gpu_facts(gpu: Gpu, share: Share | None, specs: SpecBook, gpu_instance: int | None) -> str:
     """Return workloads, health, ceilings, identity and absent readings as HTML."""
-    part = gpu if gpu_instance is None else _share(gpu, gpu_instance)
+    part = gpu if gpu_instance is None else share
     ceilings = None if part is None else part.ceilings
     spec = None if ceilings is None else ceilings.spec
     model = specs.models.get(spec) if spec is not None else None
-    share = _share(gpu, gpu_instance)
     whose = () if share is None or not gpu.up else tuple(_workloads(share))
     return "\n".join(
         (
@@ -250,7 +238,7 @@ def gpu_facts(gpu: Gpu, specs: SpecBook, gpu_instance: int | None = None) -> str
             ),
             _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
             _ceilings(ceilings, model, specs.sources),
-            _list("Identity", "identity", _identity(gpu, spec, gpu_instance)),
+            _list("Identity", "identity", _identity(gpu, share, spec, gpu_instance)),
             _list(
                 "Readings that it does not have",
                 "readings",

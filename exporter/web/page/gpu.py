@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from exporter.model.snapshot import Gpu
+from exporter.model.snapshot import Gpu, Share
 from exporter.specs import SpecBook
 from exporter.web.history import Series
 from exporter.web.live.rows import Row, addresses
@@ -50,6 +50,7 @@ def gpu_content(
     view: Mapping[str, Any],
     key: str,
     gpu: Gpu,
+    share: Share | None,
     specs: SpecBook,
     jobs: str,
     series: Series | None,
@@ -57,7 +58,6 @@ def gpu_content(
     """Return the content of the page of row `key`; `series` is its history of 15 minutes."""
     row = view["rows"][key]
     said = row["words"]
-    share = next((each for each in gpu.shares if each.gpu_instance == row.get("instance")), None)
     recent = None if share is None else share.recent
     bounds = {} if recent is None else recent.time_bounds
     ends = {part: (each.lower, each.upper) for part, each in bounds.items()}
@@ -78,6 +78,6 @@ def gpu_content(
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
 <div class="wide" id="facts">
-{gpu_facts(gpu, specs, row.get("instance"))}
+{gpu_facts(gpu, share, specs, row.get("instance"))}
 </div>
 </div>"""

@@ -70,7 +70,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 own_view = {**view, "rows": rows_of(view["rows"], key)}
                 html = document(
                     f"{view['rows'][key]['words']['title']} · roofline-exporter",
-                    frame(own_view, gpu_content(view, key, found, specs(), jobs, series)),
+                    frame(own_view, gpu_content(view, key, found, share, specs(), jobs, series)),
                     scripts=("uplot/uPlot.iife.min.js",),
                     modules=GPU_MODULES,
                 )

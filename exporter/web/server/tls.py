@@ -30,8 +30,7 @@ class TlsSession:
     def received(self, data: bytes) -> bytes:
         """Take encrypted bytes; return what they say, which is nothing during the handshake.
 
-        Raises:
-            ssl.SSLError: they are no TLS, or the client cannot be trusted; it has been told.
+        After ssl.SSLError, the client has been told that they are no TLS or it is not trusted.
         """
         self._incoming.write(data)
         parts = []

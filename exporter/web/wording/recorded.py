@@ -42,10 +42,7 @@ def down_reason(source: str, reason: str | None, problem: str | None) -> str:
 def notice(
     identities: Collection[tuple[str, str | None]], problem: str | None = None
 ) -> str | None:
-    """Return the notice that data is recorded or simulated; None for live data of real GPUs.
-
-    `identities` are source and driver version of each GPU, `problem` that of the node.
-    """
+    """Return the notice that data is recorded or simulated, by source and driver version."""
     kinds = {
         (source, source == "simulate" or (driver == _SIMULATED and source == "replay"))
         for source, driver in identities

@@ -31,10 +31,7 @@ def workload_words(workload: Workload) -> str:
 
 
 def words_of(workloads: Sequence[Workload]) -> tuple[str, ...]:
-    """Return the distinct names of workloads: containers of a pod, and steps of a job, have one.
-
-    If several schedulers name workloads, those of Kubernetes count, else those of Slurm.
-    """
+    """Return the distinct names of workloads, by the preferred scheduler of those that name any."""
     named = {each.scheduler for each in workloads}
     preferred = next((each for each in SCHEDULERS if each in named), None)
     return tuple(

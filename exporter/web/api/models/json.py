@@ -50,10 +50,7 @@ T = TypeVar("T")
 
 
 def of(path: str, *, required: bool = False) -> Any:
-    """Return a field that is called otherwise in the snapshot, or lies deeper: bounds.lower.
-
-    Where there is no such attribute it is computed in `convert`.
-    """
+    """Return a field that is called otherwise in the snapshot, or lies deeper: bounds.lower."""
     metadata = {"of": path}
     return field(metadata=metadata) if required else field(default=None, metadata=metadata)
 

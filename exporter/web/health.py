@@ -39,16 +39,13 @@ def not_ready(store: Store, poll_interval_seconds: float) -> str | None:
 def health_routes(store: Store, poll_interval_seconds: Callable[[], float]) -> list[Route]:
     """Return ``/-/healthy`` and ``/-/ready``."""
 
-    async def healthy(_: Request) -> PlainTextResponse:
-        return _answer("healthy", not_healthy(store, poll_interval_seconds()))
+    def route(word: str, why_not: Callable[[Store, float], str | None]) -> Route:
+        async def endpoint(_: Request) -> PlainTextResponse:
+            problem = why_not(store, poll_interval_seconds())
+            if problem is None:
+                return PlainTextResponse(f"{word}\n")
+            return PlainTextResponse(f"not {word}: {problem}\n", status_code=503)
 
-    async def ready(_: Request) -> PlainTextResponse:
-        return _answer("ready", not_ready(store, poll_interval_seconds()))
+        return Route(f"/-/{word}", endpoint)
 
-    return [Route("/-/healthy", healthy), Route("/-/ready", ready)]
-
-
-def _answer(word: str, problem: str | None) -> PlainTextResponse:
-    if problem is None:
-        return PlainTextResponse(f"{word}\n")
-    return PlainTextResponse(f"not {word}: {problem}\n", status_code=503)
+    return [route("healthy", not_healthy), route("ready", not_ready)]

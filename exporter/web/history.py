@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.model.reading import Instance
@@ -49,10 +49,6 @@ def _column(values: array[float], name: str) -> list[float | None]:
 
 def _row(found: Mapping[str, float]) -> array[float]:
     return array("f", [found.get(name, _UNKNOWN) for name in COLUMNS])
-
-
-def _any(points: Iterable[float | None]) -> bool:
-    return any(value is not None for value in points)
 
 
 def _parts(snapshot: Snapshot) -> dict[Key, Parts]:
@@ -134,7 +130,14 @@ class History:
             times = self._after(since_seconds)
             values = self._newest(ring, len(times))
         columns = {name: _column(values, name) for name in COLUMNS}
-        return Series(times, {name: each for name, each in columns.items() if _any(each)})
+        return Series(
+            times,
+            {
+                name: each
+                for name, each in columns.items()
+                if any(value is not None for value in each)
+            },
+        )
 
     def recent(
         self, names: Sequence[str], seconds: float

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
@@ -55,14 +54,8 @@ class _BadQuery(Exception):
     """The query is invalid; one line says why."""
 
 
-class _Page(NamedTuple):
-    """One page with its headers."""
-
-    body: bytes
-    content_type: str
-    vary: bytes
-
-
+_Page = tuple[bytes, str, bytes]
+"""Its body, its type, and what it varies by."""
 Make = Callable[[Pages, Threads, Scope, bool], Awaitable[_Page]]
 """Returns the page that a request asks for, compressed or not; raises _BadQuery."""
 
@@ -83,20 +76,19 @@ class MetricsEndpoint:
             return
         zipped = accepts_gzip(_header(scope, b"accept-encoding"))
         try:
-            made = await self._make(self._pages, self._scrapes.threads, scope, zipped)
+            body, content_type, vary = await self._make(
+                self._pages, self._scrapes.threads, scope, zipped
+            )
         except _BadQuery as refused:
             await refuse_plainly(scope, send, 400, str(refused))
             return
         finally:
             # Before sending, so that a client that does not read occupies no place.
             self._scrapes.end()
-        headers = [
-            (b"content-type", made.content_type.encode("latin-1")),
-            (b"vary", made.vary),
-        ]
+        headers = [(b"content-type", content_type.encode("latin-1")), (b"vary", vary)]
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
-        await respond(scope, send, 200, made.body, headers)
+        await respond(scope, send, 200, body, headers)
 
 
 async def metrics_page(pages: Pages, threads: Threads, scope: Scope, zipped: bool) -> _Page:
@@ -109,7 +101,7 @@ async def metrics_page(pages: Pages, threads: Threads, scope: Scope, zipped: boo
         body = await threads.run(pages.filtered, names, form, zipped)
     elif body is None:
         body = await threads.run(pages.page, form, zipped)
-    return _Page(body, content_type, b"Accept, Accept-Encoding")
+    return body, content_type, b"Accept, Accept-Encoding"
 
 
 async def dcgm_page(pages: Pages, threads: Threads, scope: Scope, zipped: bool) -> _Page:
@@ -122,7 +114,7 @@ async def dcgm_page(pages: Pages, threads: Threads, scope: Scope, zipped: bool) 
     body = pages.dcgm.ready(names, zipped)
     if body is None:
         body = await threads.run(pages.dcgm.page, names, zipped)
-    return _Page(body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding")
+    return body, CONTENT_TYPE_PLAIN_0_0_4, b"Accept-Encoding"
 
 
 _GENERATIONS: dict[str, Names] = {"legacy": "legacy", "current": "current"}

@@ -173,17 +173,14 @@ class Streams:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             if scope["method"] != "HEAD":
-                await self._watch(viewer, receive, send)
+                listener = asyncio.create_task(_until_gone(receive, viewer))
+                try:
+                    await self._serve(viewer, send)
+                finally:
+                    listener.cancel()
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._viewers.discard(viewer.client, viewer)
-
-    async def _watch(self, viewer: _Viewer, receive: Receive, send: Send) -> None:
-        listener = asyncio.create_task(_until_gone(receive, viewer))
-        try:
-            await self._serve(viewer, send)
-        finally:
-            listener.cancel()
 
     async def _serve(self, viewer: _Viewer, send: Send) -> None:
         async def write(data: bytes) -> None:

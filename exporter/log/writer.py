@@ -39,8 +39,6 @@ class LineWriter:
         self._put = 0
         """Lines that were put into the queue; `_done` counts those that were written or lost."""
         self._done = 0
-        self._stuck_at: int | None = None
-        """What `_done` was when a flush gave up."""
 
     def put(self, line: bytes) -> None:
         """Take a line with its end, or drop it; never wait."""
@@ -55,14 +53,10 @@ class LineWriter:
                 self._start()
 
     def flush(self, seconds: float) -> bool:
-        """Wait until what was put is written or lost; return False if it takes longer.
-
-        Where a flush has given up and nothing was written since, the next does not wait again.
-        """
+        """Wait until what was put is written or lost; return False if it takes longer."""
         deadline = time.monotonic() + seconds
         while self._done < self._put:
-            if self._done == self._stuck_at or time.monotonic() > deadline:
-                self._stuck_at = self._done
+            if time.monotonic() > deadline:
                 return False
             time.sleep(CHECK_SECONDS)
         return True

@@ -15,6 +15,7 @@ from typing import Generic, Literal, TypeVar
 from exporter.errors import ConfigError, one_line
 
 T = TypeVar("T")
+Number = TypeVar("Number", int, float)
 Word = TypeVar("Word", bound=str)
 
 _SECONDS = {
@@ -35,9 +36,7 @@ DCGM_PORT = 5555
 
 _DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)(ms|s|m|h|d)")
 _DECIMAL = r"[0-9]{1,24}(?:\.[0-9]{1,24})?(?:[eE][-+]?[0-9]{1,2})?"
-_RATIO = re.compile(_DECIMAL)
 _SIZE = re.compile(rf"({_DECIMAL})([kKmMgGtT]?)B?")
-_INTEGER = re.compile(r"[0-9]{1,9}")
 _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[^\[\]]+)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _GPU = re.compile(r"[0-9]{1,5}|[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+")
 _HAS_PORT = re.compile(r":[0-9]+$")
@@ -133,28 +132,6 @@ def _seconds(text: str) -> float:
     return float(Decimal(found[1]) * _SECONDS[found[2]])
 
 
-def integer(least: int, most: int) -> Kind[int]:
-    """Return the kind of the whole numbers between two bounds."""
-
-    def parse(text: str) -> int:
-        if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
-            raise Unexpected
-        return int(text)
-
-    return Kind(parse, "NUMBER", f"a whole number from {least} to {most}")
-
-
-def decimal(least: float, most: float) -> Kind[float]:
-    """Return the kind of the numbers between two bounds."""
-
-    def parse(text: str) -> float:
-        if not _RATIO.fullmatch(text) or not least <= float(text) <= most:
-            raise Unexpected
-        return float(text)
-
-    return Kind(parse, "NUMBER", f"a number from {least:g} to {most:g}")
-
-
 def matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
     """Return what converts text that matches as a whole."""
     whole = re.compile(pattern)
@@ -163,6 +140,28 @@ def matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
         if not whole.fullmatch(text):
             raise Unexpected
         return convert(text)
+
+    return parse
+
+
+def integer(least: int, most: int) -> Kind[int]:
+    """Return the kind of the whole numbers between two bounds."""
+    parse = _between(matched(r"[0-9]{1,9}", int), least, most)
+    return Kind(parse, "NUMBER", f"a whole number from {least} to {most}")
+
+
+def decimal(least: float, most: float) -> Kind[float]:
+    """Return the kind of the numbers between two bounds."""
+    parse = _between(matched(_DECIMAL, float), least, most)
+    return Kind(parse, "NUMBER", f"a number from {least:g} to {most:g}")
+
+
+def _between(read: Callable[[str], Number], least: float, most: float) -> Callable[[str], Number]:
+    def parse(text: str) -> Number:
+        value = read(text)
+        if not least <= value <= most:
+            raise Unexpected
+        return value
 
     return parse
 

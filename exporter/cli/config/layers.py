@@ -31,7 +31,7 @@ _SECTIONS = tuple(
         flag.name[: dot.start()] for flag in FLAGS for dot in re.finditer(r"\.", flag.name)
     )
 )
-_SERVICE_HOST = "_SERVICE_HOST"
+_SERVICE = re.compile(r"ROOFLINE_\w+_SERVICE_HOST")
 
 
 KeyPath = tuple[str, ...]
@@ -130,26 +130,23 @@ def _from_flags(argv: Sequence[str], parser: Parser | None) -> _Layer:
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Layer:
-    """Read ``ROOFLINE_*``; an empty variable counts as not set."""
+    """Read ``ROOFLINE_*``; an empty variable counts as not set.
+
+    Left out are those of jobs, and what Kubernetes sets for a Service whose name begins so.
+    """
     layer = _Layer()
-    services = tuple(
-        name.removesuffix(_SERVICE_HOST) + "_" for name in environ if name.endswith(_SERVICE_HOST)
-    )
+    services = (name.removesuffix("SERVICE_HOST") for name in environ if _SERVICE.fullmatch(name))
+    foreign = (FOREIGN_PREFIX, *services)
     for name in sorted(environ):
         flag = BY_VARIABLE.get(name)
         if flag is not None and environ[name]:
             layer.take(flag, environ[name], name)
-        elif flag is None and name.startswith(PREFIX) and not _is_foreign(name, services):
+        elif flag is None and name.startswith(PREFIX) and not name.startswith(foreign):
             nearest = did_you_mean(name, BY_VARIABLE, PREFIX)
             layer.problems.append(f"{one_line(clipped(name))}: unknown variable{nearest}")
         if layer.is_hopeless:
             break
     return layer
-
-
-def _is_foreign(variable: str, services: Sequence[str]) -> bool:
-    """Return whether others read this variable, or Kubernetes set it for a Service's name."""
-    return variable.startswith((FOREIGN_PREFIX, *services))
 
 
 def _from_file(path: Path) -> _Layer:

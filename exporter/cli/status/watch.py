@@ -6,7 +6,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import TextIO
 
 from exporter.cli.status.render import View, rendered
@@ -16,14 +15,6 @@ HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 RESIZE_SECONDS = 0.1
 """How soon a resized terminal is redrawn."""
-
-
-class _Ended(Exception):
-    """SIGTERM was received."""
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    raise _Ended
 
 
 def watch(
@@ -36,7 +27,7 @@ def watch(
 
     `views` reads the next. If the cursor cannot be moved, an empty line is between two.
     """
-    old_handler = signal.signal(signal.SIGTERM, _end)
+    old_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     moves = screen_of(stream, environ).moves
     try:
         if moves:
@@ -49,7 +40,7 @@ def watch(
                 time.sleep(min(left, RESIZE_SECONDS))
                 if moves and screen_of(stream, environ) != shown:
                     shown = _show(view, stream, environ)
-    except (KeyboardInterrupt, _Ended):
+    except KeyboardInterrupt:
         return 0
     finally:
         signal.signal(signal.SIGTERM, old_handler)

@@ -27,9 +27,7 @@ class TooLargeError(OSError):
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading, and nothing else.
 
-    Raises:
-        OSError: it cannot be opened, or is no regular file; its strerror says why.
-        ValueError: the path has a NUL character.
+    Raises OSError, whose strerror says why, or ValueError for a path with a NUL character.
     """
     # Looked at first, for opening a device may do something; and again, for it may be another now.
     _refuse_unless_regular(os.stat(path))
@@ -43,13 +41,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """Return what is in a regular file of at most `most_bytes`.
-
-    Raises:
-        TooLargeError: it is longer.
-        OSError: it cannot be read, or is no regular file; its strerror says why.
-        ValueError: the path has a NUL character.
-    """
+    """Return what is in a regular file; raise TooLargeError if it is longer than `most_bytes`."""
     with open_regular(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:

@@ -27,15 +27,9 @@ _KEY_BEGINS = b"PRIVATE KEY-----"
 def daemon_of(settings: Settings, command: str) -> DaemonAddress:
     """Return the daemon that the settings name, else that of this node.
 
-    Raises:
-        ConfigError: the settings contradict each other.
-        SourceError: how this node's daemon serves cannot be found out.
+    Raises ConfigError if they contradict each other, SourceError if its web configuration is bad.
     """
-    web_config: Path | None = None
-    if settings.url is not None:
-        url = settings.url
-    else:
-        url, web_config = _local(settings, command)
+    url, web_config = (settings.url, None) if settings.url else _local(settings, command)
     _refuse_contradictions(settings, url)
     return DaemonAddress(url, lambda: _credentials(settings, url, web_config))
 

@@ -68,10 +68,6 @@ def _render_options(settings: Settings) -> RenderOptions:
     )
 
 
-def _no_server() -> None:
-    """Return no counts: there is no server."""
-
-
 class Parts:
     """The long-lived objects of one process, wired but not started."""
 
@@ -82,7 +78,9 @@ class Parts:
         self.settings = settings
         self.specs: SpecBook = load_specs(settings.specs)
         self.store = Store()
-        self.pages = Pages(_render_options(settings), daemon=counts.read if counts else _no_server)
+        self.pages = Pages(
+            _render_options(settings), daemon=counts.read if counts else lambda: None
+        )
         self.streams = Streams(
             Views(
                 self.store,

@@ -100,10 +100,7 @@ def test_every_command_has_help_with_all_flags(
         (["x" * 500], f"unknown command '{'x' * 77}...' (see roofline-exporter --help)"),
         (["--foo"], "unknown flag --foo (see roofline-exporter --help)"),
         (["serve", "once"], "unexpected argument 'once' (see roofline-exporter --help)"),
-        (
-            ["once", "--poll.interval", "1x"],
-            "--poll.interval: expected a duration such as 500ms, 1",
-        ),
+        (["once", "--poll.interval", "1x"], "--poll.interval: expected a duration such as 500"),
         (["healthcheck", "--url"], "--url: expected a URL such as http://127.0.0.1:19400, got not"),
         (["healthcheck", "--redy"], "unknown flag --redy, did you mean --ready? (see roofline-ex"),
         (["serve", "--ready"], "unknown flag --ready"),

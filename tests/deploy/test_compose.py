@@ -114,12 +114,6 @@ def test_mounted_folders_exist() -> None:
             assert not source.startswith(".") or (BASE.parent / source).is_dir(), name
 
 
-def test_data_is_kept_in_named_volumes() -> None:
-    """`down` without -v loses nothing."""
-    named = yaml.safe_load(BASE.read_text())["volumes"]
-    assert set(named) == {"prometheus-data", "alertmanager-data", "grafana-data"}
-
-
 def test_exporter_runs_without_rights() -> None:
     """As a user that is not root, and within limits; the file for GPUs adds no right."""
     service = _services()["exporter"]

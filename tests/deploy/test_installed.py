@@ -184,22 +184,6 @@ def test_an_isolated_launcher_runs_nothing_of_the_job(
     assert done.stdout == "its sitecustomize\nexporter/__init__ of the job\n[] None\nTrue\n"
 
 
-def test_the_variables_are_printed_whatever_modules_the_job_has(
-    installed: Path, python: Path, job: Path
-) -> None:
-    """What is printed does the same as `run`."""
-    (job / "sitecustomize.py").unlink()
-    environ = {"PYTHONPATH": str(job)}
-    printed = start(installed, "run", "--print-env", environ=environ, cwd=job)
-    assert (printed.returncode, printed.stderr) == (0, "")
-
-    script = f'{printed.stdout}exec "$0" train.py'
-    done = start("/bin/sh", "-c", script, python, environ=environ, cwd=job)
-
-    assert done.stdout.splitlines()[-1] == "True"
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_mistakes_come_from_the_package(installation: Installed) -> None:
     """The exit code is that of the command line."""
     command, _, environ = installation

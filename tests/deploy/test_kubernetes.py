@@ -17,7 +17,7 @@ import yaml
 
 from tests.deploy import helm
 from tests.deploy.kubectl import rendered
-from tests.deploy.pod_security import containers, rights, violations
+from tests.deploy.pod_security import rights, violations
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 MANIFEST = FOLDER / "base" / "daemonset.yml"
@@ -149,13 +149,6 @@ def test_overlays_are_what_the_chart_renders(
     assert _ordered(render(tmp_path, [overlay])) == _ordered(helm.objects(values))
 
 
-def test_the_manifest_says_how_managers_come_to_wait() -> None:
-    """By a label that not every cluster has: so it is named where it belongs."""
-    text = (FOLDER / "base" / "daemonset.yml").read_text()
-    before, _, _ = text.partition("      nodeSelector:\n")
-    assert 'add nvidia.com/gpu.deploy.client: "true"' in before.rpartition("priorityClass")[2]
-
-
 def test_every_overlay_is_known() -> None:
     """The tests below take all of them."""
     assert {path.name for path in (FOLDER / "overlays").iterdir()} == set(EXCEPTIONS)
@@ -195,12 +188,6 @@ def test_example_renders() -> None:
     assert {each["metadata"]["namespace"] for each in objects} == {"monitoring"}
     expected = DEFAULT | EXCEPTIONS["holders"] | EXCEPTIONS["training"]
     assert violations(_pod(objects)) == expected
-
-
-def test_images_of_overlays_are_the_default_ones(tmp_path: Path) -> None:
-    """One image, whatever is chosen."""
-    images = {each["image"] for each in containers(_pod(render(tmp_path, list(EXCEPTIONS))))}
-    assert images == {_exporter(_pod(_objects()))["image"]}
 
 
 def test_selects_its_own_pods(tmp_path: Path) -> None:

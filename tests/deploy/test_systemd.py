@@ -116,14 +116,6 @@ def test_unit_refuses_what_reads_and_writes_other_processes(dropin: str) -> None
     assert not refused & system_calls(lines)
 
 
-def test_unit_has_limits() -> None:
-    """Memory, threads and open files, above what eight GPUs and all connections take."""
-    given = _settings()
-    assert given["MemoryMax"] == ["256M"]
-    assert given["TasksMax"] == ["128"]
-    assert given["LimitNOFILE"] == ["1024"]
-
-
 def test_addresses_are_a_choice() -> None:
     """Private networks by default; the unit says how to name others, a drop-in lifts it."""
     assert _settings()["IPAddressDeny"] == ["any"]

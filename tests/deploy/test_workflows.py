@@ -188,23 +188,6 @@ def test_release_tags_what_was_tested_and_nothing_else(
         assert output.read_text() == "digest=sha256:index\n"
 
 
-def test_dependabot_renews_everything() -> None:
-    """Actions, packages, the base image, the images of the stack; nothing on its first day."""
-    updates = yaml.safe_load((GITHUB / "dependabot.yml").read_text())["updates"]
-    places = {
-        row["package-ecosystem"]: row.get("directories") or [row["directory"]] for row in updates
-    }
-    assert places == {
-        "github-actions": ["/"],
-        "pip": ["/", "/requirements"],
-        "docker": ["/requirements"],
-        "docker-compose": ["/deploy"],
-    }
-    assert all(row["cooldown"]["default-days"] >= 7 for row in updates)
-    for name in ("pyproject.toml", "requirements/Dockerfile", "deploy/docker-compose.yml"):
-        assert (ROOT / name).exists()
-
-
 def test_release_notes_are_this_versions_changes() -> None:
     """The command that cuts them out of the changelog leaves the other versions."""
     (step,) = (
@@ -223,22 +206,3 @@ def test_release_notes_are_this_versions_changes() -> None:
         check=True,
     )
     assert done.stdout.split() == ["*", "old"]
-
-
-def test_release_publishes_the_chart_that_names_a_tagged_image() -> None:
-    """After that image has its tag, with provenance; the page has the file too."""
-    jobs = _jobs("release.yml")
-    chart = jobs["chart"]
-    assert "manifest" in chart["needs"]
-    assert "chart" in jobs["page"]["needs"]
-    runs = "".join(step.get("run", "") for step in chart["steps"])
-    (folder,) = set(re.findall(r"deploy/helm/\S+", runs))
-    assert (ROOT / folder / "Chart.yaml").exists()
-    assert runs.index("helm lint --strict") < runs.index("helm package") < runs.index("helm push")
-    guide = (ROOT / "docs" / "helm.md").read_text()
-    assert "oci://ghcr.io/roofline-exporter/charts/roofline-exporter" in guide
-    assert "oci://ghcr.io/$OWNER/charts" in runs
-    uses = [step.get("uses", "") for step in chart["steps"]]
-    assert any(use.startswith("actions/attest-build-provenance@") for use in uses)
-    taken = [step["with"].get("name") for step in jobs["page"]["steps"] if "with" in step]
-    assert "chart" in taken

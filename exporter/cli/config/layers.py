@@ -34,9 +34,6 @@ _SECTIONS = tuple(
 _SERVICE = re.compile(r"ROOFLINE_\w+_SERVICE_HOST")
 
 
-KeyPath = tuple[str, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class Reloaded:
     """What a re-read gave."""
@@ -172,7 +169,9 @@ def _from_file(path: Path) -> _Layer:
     return layer
 
 
-def _leaves(above: KeyPath, mapping: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+def _leaves(
+    above: tuple[str, ...], mapping: Mapping[str, Any]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Walk down the sections of the table only, so that unknown keys are named at their top."""
     for key, value in mapping.items():
         key_path = (*above, key)

@@ -73,10 +73,8 @@ def parse(argv: Sequence[str], parser: Parser | None = None) -> Arguments:
     parser = parser or Parser()
     try:
         namespace, extra = parser.parse_known_args(list(argv))
-    except argparse.ArgumentError as error:
-        return Arguments({}, argparse.Namespace(), (_argument_problem(error),))
-    except ConfigError as error:
-        return Arguments({}, argparse.Namespace(), (str(error),))
+    except (argparse.ArgumentError, ConfigError) as error:
+        return Arguments({}, argparse.Namespace(), (_problem(error),))
     values = vars(namespace)
     flags = {name: values.pop(name) for name in BY_NAME}
     given = {
@@ -102,7 +100,9 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
         group.add_argument(flag.option, dest=flag.name, metavar=flag.kind.metavar, help=text)
 
 
-def _argument_problem(error: argparse.ArgumentError) -> str:
+def _problem(error: argparse.ArgumentError | ConfigError) -> str:
+    if isinstance(error, ConfigError):
+        return str(error)
     option = error.argument_name or ""
     flag = BY_NAME.get(option.removeprefix("--"))
     if flag and not flag.is_switch:

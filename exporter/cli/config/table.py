@@ -27,11 +27,9 @@ def markdown() -> str:
 
 def updated(document: str) -> str:
     """Return the document with the table between its markers made anew."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"expected the markers {BEGIN} and {END}")
-    return f"{before}{begin}\n{markdown()}\n{end}{after}"
+    before, _, rest = document.partition(f"{BEGIN}\n")
+    _, _, after = rest.partition(f"\n{END}")
+    return f"{before}{BEGIN}\n{markdown()}\n{END}{after}"
 
 
 def _row(flag: Flag) -> str:

@@ -36,10 +36,7 @@ def add_options(parser: config.Parser) -> None:
 
 
 def run(invocation: Invocation) -> int:
-    """Run one action; return the exit code.
-
-    Raises ConfigError where there is no such action, or it does not take an option that is given.
-    """
+    """Run one action; return the exit code."""
     invocation.settings()  # of words that cannot be read there are no options
     given = invocation.options
     names = ", ".join(ACTIONS)

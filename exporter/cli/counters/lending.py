@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from exporter.cli.command import STOPPED, Invocation
@@ -82,14 +83,10 @@ def _is_own(host: str) -> bool:
 
 
 def _open_files(folder: Path) -> Iterator[str]:
-    try:
+    with suppress(OSError):  # another user's, or gone
         for link in folder.iterdir():
-            try:
+            with suppress(OSError):  # closed meanwhile
                 yield str(link.readlink())
-            except OSError:  # closed meanwhile
-                continue
-    except OSError:  # another user's, or gone
-        return
 
 
 def send(number: signal.Signals, pid: int, procfs: Path) -> None:

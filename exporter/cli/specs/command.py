@@ -34,10 +34,7 @@ def add_options(parser: config.Parser) -> None:
 
 
 def run(invocation: Invocation) -> int:
-    """Print one GPU model or all of them; return the exit code.
-
-    Raises ConfigError where the spec file is bad, or no GPU model, or more than one, has the name.
-    """
+    """Print one GPU model or all of them; return the exit code."""
     settings, given = invocation.settings(), invocation.options
     form = option("--format", FORMAT, given.format)
 

@@ -147,10 +147,6 @@ _BOARD = ("GPU", "NAME", "POWER W", "TEMP")
 COLUMNS = tuple(each if each.header in _BOARD else _of_share(each) for each in _COLUMNS)
 
 
-def _tone(facts: Facts) -> str:
-    return "faint" if facts.down_reason is not None else ""
-
-
 def rendered(view: View, screen: Screen) -> Iterator[str]:
     """Yield the lines: totals, notices, the table, and what could be measured better.
 
@@ -167,7 +163,11 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
         for line in wrapped(each, screen.columns):
             yield screen.painted(line, "warning")
     if view.gpus:
-        yield from laid_out(COLUMNS, view.gpus, screen, tone=_tone, across=short.down)
+        yield from laid_out(
+            *(COLUMNS, view.gpus, screen),
+            tone=lambda facts: "" if facts.down_reason is None else "faint",
+            across=short.down,
+        )
     for sentence in view.measure:
         for line in wrapped(sentence, screen.columns):
             yield screen.painted(line, "faint")

@@ -76,12 +76,8 @@ def laid_out(
 ) -> Iterator[str]:
     """Yield the header and one line a row, made harmless and none wider than the screen.
 
-    Args:
-        columns: in the order of the line; those without a value in any row are dropped.
-        rows: the data of each line.
-        screen: width and colours.
-        tone: returns the tone of a row.
-        across: returns the text that replaces all but the first LEAD columns of a row, or None.
+    Columns without a value in any row are dropped. `tone` returns the tone of a row, `across` the
+    text that replaces all but its first LEAD columns, or None.
     """
     fitted = _fit(columns, rows, screen.columns)
     header = GAP.join(

@@ -77,10 +77,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
 
     Uses no proxy of the environment, and follows no redirect.
 
-    Raises:
-        SourceError: no answer comes in time, or it is that a password is needed; in one line that
-            names the page.
-        ConfigError: a file that the settings name cannot be used.
+    Raises SourceError if none comes, or a password is needed; ConfigError if a file cannot be used.
     """
     import http.client
 

@@ -140,9 +140,8 @@ def record(
     `redact` returns the part of a report to record; without it, all is recorded. The sources of
     `workloads` are started.
 
-    Raises:
-        ConfigError: the file may not be written.
-        ExporterError: no GPU answers, or the disk is full; the file is whole up to there.
+    Raises ConfigError if the file may not be written, ExporterError if no GPU answers or the disk
+    is full; the file is whole up to there.
     """
     from exporter.sources.recording import LineFile, Recorder, header_of
 

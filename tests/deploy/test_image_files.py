@@ -26,15 +26,6 @@ def test_needs_no_buildkit(syntax: str) -> None:
     assert syntax not in DOCKERFILE
 
 
-def test_has_two_stages_on_one_base() -> None:
-    """The base image is an argument, the same for both."""
-    assert DOCKERFILE.count("\nFROM ") == 2
-    assert re.search(
-        r"^ARG PYTHON_IMAGE=python:3\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE
-    )
-    assert [stage.split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}"] * 2
-
-
 def test_base_is_the_one_that_dependabot_renews() -> None:
     """`make lock` copies it."""
     renewed = (ROOT / "requirements" / "Dockerfile").read_text()

@@ -2,7 +2,7 @@
 """What the operator wants: flags, environment and a YAML file, read through one table."""
 
 from exporter.cli.config.coerce import Address, Url, bracketed, shown
-from exporter.cli.config.flags import BY_NAME, FLAGS, Flag, Settings
+from exporter.cli.config.flags import BY_NAME, FLAGS, Settings
 from exporter.cli.config.layers import Reloaded, load, reload, resolve
 from exporter.cli.config.parser import Parser, did_you_mean, parse
 
@@ -10,7 +10,6 @@ __all__ = [
     "BY_NAME",
     "FLAGS",
     "Address",
-    "Flag",
     "Parser",
     "Reloaded",
     "Settings",

@@ -111,15 +111,13 @@ def outcome(
 
     Raises SourceError if the daemon does not answer, or has not resumed.
     """
-    looks = round(patience_seconds / STEP_SECONDS) + 1
-    for number in range(looks):
+    for _ in range(round(patience_seconds / STEP_SECONDS)):
         found = look()
         if word == "pause" and found:
             return f"released: {', '.join(found)}"
         if word == "resume" and not found:
             return "resumed"
-        if number < looks - 1:
-            sleep(STEP_SECONDS)
+        sleep(STEP_SECONDS)
     if word == "pause":
         return "no source of this daemon has counters that a profiler needs"
     raise SourceError(f"still paused after {patience_seconds:.0f} s: {', '.join(found)}")

@@ -41,11 +41,8 @@ def _limits(settings: Settings) -> Limits:
 def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     """Run until SIGTERM or SIGINT; return the exit code.
 
-    Signals that the caller has blocked so far are unblocked once they are handled.
-
-    Raises:
-        ConfigError: the spec file or the web configuration is bad.
-        ExporterError: the address cannot be listened on.
+    Signals that the caller has blocked so far are unblocked once they are handled. Raises
+    ConfigError if a file is bad, ExporterError if the address cannot be listened on.
     """
     access = None
     if settings.web_config_file is not None:

@@ -491,13 +491,6 @@ def test_other_spellings_are_refused(kind: Kind[Any], texts: tuple[str, ...]) ->
             kind.parse(text)
 
 
-@given(st.ip_addresses(v=4) | st.ip_addresses(v=6), st.integers(0, 65535))
-def test_every_ip_address_is_a_listen_address(host: object, port: int) -> None:
-    """Any IPv4 and IPv6 address round-trips."""
-    text = str(Address(str(host), port))
-    assert ADDRESS.parse(text) == Address(str(host), port)
-
-
 @pytest.mark.parametrize("kind", {id(flag.kind): flag.kind for flag in config.FLAGS}.values())
 @given(
     text=st.text()

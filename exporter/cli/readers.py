@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pynvml
 
@@ -57,14 +57,7 @@ SHORTEST_TICK_SECONDS = 0.02
 log = logging.getLogger(__name__)
 
 
-class NodeReaders(Readers, Protocol):
-    """Readers that the daemon starts and stops."""
-
-    def start(self) -> None:
-        """Start to read."""
-
-    def stop(self) -> None:
-        """End the threads; one that hangs is not waited for."""
+NodeReaders = Fleet | Simulation | Replay
 
 
 def any_pending(readers: Readers) -> bool:

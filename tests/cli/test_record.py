@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -100,7 +100,7 @@ class Bench:
             self.stopped.set()
 
     def record(self, path: Path, length: float | None = None, **options: Any) -> str:
-        rounds = RecordedRounds(self.script, self.clock, 1.0, self.stopped, self.wait)
+        rounds = RecordedRounds(cast(Any, self.script), self.clock, 1.0, self.stopped, self.wait)
         return record(rounds, SPECS, path, length, **options)
 
 

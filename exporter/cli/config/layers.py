@@ -31,7 +31,8 @@ _SECTIONS = tuple(
         flag.name[: dot.start()] for flag in FLAGS for dot in re.finditer(r"\.", flag.name)
     )
 )
-_SERVICE = re.compile(r"ROOFLINE_\w+_SERVICE_HOST")
+_SERVICE_HOST = "_SERVICE_HOST"
+_SERVICE_REST = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +128,29 @@ def _from_flags(argv: Sequence[str], parser: Parser | None) -> _Layer:
 
 
 def _from_environment(environ: Mapping[str, str]) -> _Layer:
-    """Read ``ROOFLINE_*``; an empty variable counts as not set.
-
-    Left out are those of jobs, and what Kubernetes sets for a Service whose name begins so.
-    """
+    """Read ``ROOFLINE_*``; an empty variable counts as not set."""
     layer = _Layer()
-    services = (name.removesuffix("SERVICE_HOST") for name in environ if _SERVICE.fullmatch(name))
-    foreign = (FOREIGN_PREFIX, *services)
+    services = tuple(
+        name.removesuffix(_SERVICE_HOST) + "_" for name in environ if name.endswith(_SERVICE_HOST)
+    )
     for name in sorted(environ):
         flag = BY_VARIABLE.get(name)
         if flag is not None and environ[name]:
             layer.take(flag, environ[name], name)
-        elif flag is None and name.startswith(PREFIX) and not name.startswith(foreign):
+        elif flag is None and name.startswith(PREFIX) and not _is_foreign(name, services):
             nearest = did_you_mean(name, BY_VARIABLE, PREFIX)
             layer.problems.append(f"{one_line(clipped(name))}: unknown variable{nearest}")
         if layer.is_hopeless:
             break
     return layer
+
+
+def _is_foreign(variable: str, services: Sequence[str]) -> bool:
+    """Return whether jobs read this variable, or Kubernetes set it for a Service's name."""
+    return variable.startswith(FOREIGN_PREFIX) or any(
+        variable.startswith(service) and _SERVICE_REST.fullmatch(variable, len(service))
+        for service in services
+    )
 
 
 def _from_file(path: Path) -> _Layer:

@@ -315,9 +315,12 @@ def test_variables_of_others_are_left_alone() -> None:
         "ROOFLINE_EXPORTER_SERVICE_PORT_METRICS": "19400",
         "ROOFLINE_EXPORTER_PORT": "tcp://10.0.0.1:19400",
         "ROOFLINE_EXPORTER_PORT_19400_TCP_ADDR": "10.0.0.1",
+        "ROOFLINE_SERVICE_HOST": "10.0.0.2",
+        "ROOFLINE_PORT": "tcp://10.0.0.2:80",
     }
     others = {"ROOFLINE_JOB_NAME": "x", "ROOFLINE_JOB_INSTRUMENT": "1", "PATH": "/bin"}
     assert config.load([], {**kubernetes, **others}) == Settings()
+    assert problem(**kubernetes, ROOFLINE_WEB_PORT="1").startswith("ROOFLINE_WEB_PORT: unknown")
     del kubernetes["ROOFLINE_EXPORTER_SERVICE_HOST"]
     assert problem(**kubernetes).startswith("ROOFLINE_EXPORTER_PORT: unknown variable")
 

@@ -136,10 +136,7 @@ class GpmWindow:
     def read(self, monotonic_seconds: float) -> Activity | None:
         """Take a sample and return the activity since the last one.
 
-        None on the first read, and if the two samples give no activity.
-
-        Raises:
-            pynvml.NVMLError: the driver refused.
+        None on the first read, and if the two samples give no activity. Raises NVMLError.
         """
         since = self._older_at
         if self.early_seconds(monotonic_seconds) > CLOCK_STEP_SECONDS:

@@ -51,53 +51,42 @@ class EccReader:
     """
 
     def __init__(self, handle: Any, journal: Journal) -> None:
-        def count(*calls: Callable[[], int]) -> Probe[int]:
-            return Probe(journal, "ecc", calls, COUNT)
-
         self._totals = DriverTotals(journal)
-        self._dram = {
-            key: count(_location(handle, *key, pynvml.NVML_MEMORY_LOCATION_DRAM))
-            for key in SRAM_STATUS
-        }
         self.status: Probe[Any] = Probe(journal, "sram_status", (lambda: _sram_status(handle),))
         """The driver's report on on-chip memory."""
-        self._sram = {
-            key: count(
-                _location(handle, *key, pynvml.NVML_MEMORY_LOCATION_SRAM), _SramParts(handle, *key)
-            )
-            for key in SRAM_STATUS
-        }
+        self._counts: dict[tuple[str, str, str], Probe[int]] = {}
+        for key in SRAM_STATUS:
+            count = partial(_location, handle, *key)
+            dram = (count(pynvml.NVML_MEMORY_LOCATION_DRAM),)
+            sram = (count(pynvml.NVML_MEMORY_LOCATION_SRAM), _SramParts(count))
+            self._counts[(*key, "dram")] = Probe(journal, "ecc", dram, COUNT)
+            self._counts[(*key, "sram")] = Probe(journal, "ecc", sram, COUNT)
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
         """Return the known counts of a counter (volatile, aggregate); `status`: the SRAM report."""
         counts: dict[str, dict[str, int]] = {}
-        for severity in SEVERITIES:
-            key = (counter, severity)
-            dram = self._dram[key]()
-            known = {"dram": dram, "sram": self._sram_count(key, status)}
-            found = {
-                place: count
-                for place, count in known.items()
-                if count is not None
-                and COUNT(count) is not None
-                and self._totals.settled((*key, place), count) is not None
-            }
-            if found:
-                counts[severity] = found
+        for of, severity, place in self._counts:
+            if of == counter:
+                key = (of, severity, place)
+                count = self._totals.settled(key, self._count(key, status))
+                if count is not None:
+                    counts.setdefault(severity, {})[place] = count
         return counts
 
-    def _sram_count(self, key: tuple[str, str], status: Any) -> int | None:
-        if status is not None:
-            return sum(int(getattr(status, name)) for name in SRAM_STATUS[key])
+    def _count(self, key: tuple[str, str, str], status: Any) -> int | None:
+        counter, severity, place = key
+        if place == "sram" and status is not None:
+            buckets = SRAM_STATUS[counter, severity]
+            return COUNT(sum(int(getattr(status, name)) for name in buckets))
         # While the newer call may answer again, its count must not be replaced by the older one's.
-        return None if self.status.possible else self._sram[key]()
+        return None if place == "sram" and self.status.possible else self._counts[key]()
 
 
 class _SramParts:
     """The sum over the on-chip memories that an older GPU counts separately."""
 
-    def __init__(self, handle: Any, counter: str, severity: str) -> None:
-        self._parts = [_location(handle, counter, severity, part) for part in SRAM_PARTS]
+    def __init__(self, count: Callable[[int], Callable[[], int]]) -> None:
+        self._parts = [count(part) for part in SRAM_PARTS]
 
     def __call__(self) -> int:
         """Return the sum over the memories of the GPU; raise NVMLError unless all are known."""
@@ -115,13 +104,8 @@ class _SramParts:
 
 
 def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
-    return partial(
-        pynvml.nvmlDeviceGetMemoryErrorCounter,
-        handle,
-        SEVERITIES[severity],
-        COUNTERS[counter],
-        location,
-    )
+    ids = SEVERITIES[severity], COUNTERS[counter], location
+    return partial(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
 
 
 def _sram_status(handle: Any) -> Any:

@@ -26,7 +26,8 @@ HINTS = {
 class Library:
     """The driver library of this process; each successful initialisation is a *generation*.
 
-    A handle, sample or buffer is valid only in the generation in which it was made.
+    A handle, sample or buffer is valid only in the generation in which it was made. What asks for
+    GPUs raises NVMLError if the driver refuses.
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -79,27 +80,15 @@ class Library:
                 pynvml.nvmlShutdown()
 
     def device_count(self) -> int:
-        """Return how many GPUs the driver lists, including those that cannot be opened.
-
-        Raises:
-            pynvml.NVMLError: the driver refused.
-        """
+        """Return how many GPUs the driver lists, including those that cannot be opened."""
         return int(pynvml.nvmlDeviceGetCount())
 
     def handle(self, index: int) -> Any:
-        """Return the handle of GPU `index`; this initialises that GPU.
-
-        Raises:
-            pynvml.NVMLError: the driver refused.
-        """
+        """Return the handle of GPU `index`; this initialises that GPU."""
         return pynvml.nvmlDeviceGetHandleByIndex(index)
 
     def handle_at(self, address: str, index: int) -> Any | None:
-        """Return the handle of the GPU at a PCI address if it is GPU `index`; this initialises it.
-
-        Raises:
-            pynvml.NVMLError: the driver refused.
-        """
+        """Return the handle of the GPU at a PCI address if it is GPU `index`; this initialises it."""
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
         return handle if pynvml.nvmlDeviceGetIndex(handle) == index else None
 

@@ -112,11 +112,7 @@ class ProcessUtilization:
         }
 
     def _entries(self) -> list[Entry]:
-        """Return what the driver has of each process; nothing if no process had any.
-
-        Raises:
-            pynvml.NVMLError: it refused.
-        """
+        """Return what the driver has of each process; nothing if no process had any."""
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
 
         def fill(array: Any, count: c_uint) -> int:

@@ -16,8 +16,8 @@ from exporter.sources.nvml.polls import (
     LONGEST_PERIOD_SECONDS,
     SHORTEST_PERIOD_SECONDS,
     PollTrack,
+    Silences,
 )
-from exporter.sources.nvml.samples import Silences
 
 ROUNDING_MARGIN = 0.01
 """The driver reports whole percents; whether rounded or cut is not documented."""

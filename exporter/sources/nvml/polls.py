@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Utilization from polls: each is the mean over the driver's last averaging period.
+"""Utilization from polls, and by polls the meaning of gaps in the samples.
 
-The period is 1/6 s to 1 s, by GPU model, and not known. The window of a poll either slides and ends
-at the poll, or it is the last whole period of the driver, which ended up to one period before.
+A poll is the mean over the driver's last averaging period, which is 1/6 s to 1 s, by GPU model, and
+not known. The window of a poll either slides and ends at the poll, or it is the last whole period
+of the driver, which ended up to one period before.
 """
 
 from __future__ import annotations
@@ -15,6 +16,16 @@ LONGEST_PERIOD_SECONDS = 1.0
 ROUNDING_STEP = 0.01
 """Two polls of the same value may differ by so much more or less than their windows do."""
 CLOCK_STEP_SECONDS = 1e-6
+
+
+SILENCES_NEEDED = 3
+"""After so many idle gaps a gap means idle on this driver."""
+SETTLED_SECONDS = 2.0
+"""A poll may cover two of the longest averaging periods before it: of whole ones, the last."""
+RESUMES_WITHIN_SECONDS = 1.5
+"""How long work may show in polls before the first sample of it, at most."""
+SUSPECT_SECONDS = 60.0
+"""How long after a gap the driver is polled to find out what its gaps mean."""
 
 
 class Step(NamedTuple):
@@ -84,3 +95,64 @@ class PollTrack:
     def end(self) -> None:
         """End the series of polls: the next one is a first one. The period stays known."""
         self.last_at = self._before_change = None
+
+
+class Silences:
+    """The gaps in one sample buffer, and whether a gap means that the GPU was idle.
+
+    Some drivers take no samples while nothing runs (seen on DGX Spark), others answer late or not
+    at all. Polls in the gaps show which: those that read zero confirm idleness.
+    """
+
+    def __init__(self) -> None:
+        self._idle_ones = 0
+        self._refuted = False
+        self._last_poll: float | None = None
+        """The last poll in the present gap; None without one."""
+        self._rested = False
+        """Whether one of them read zero."""
+        self._busy_age: float | None = None
+        """The age of the last sample at the first poll that did not, after SETTLED_SECONDS."""
+        self._suspect_until = float("-inf")
+
+    @property
+    def mean_idle(self) -> bool:
+        """Whether a gap means that nothing runs."""
+        return self._idle_ones >= SILENCES_NEEDED and not self._refuted
+
+    @property
+    def understood(self) -> bool:
+        """Whether a gap means idle, and no poll in the present one contradicts it."""
+        return self.mean_idle and self._busy_age is None
+
+    @property
+    def idle_now(self) -> bool:
+        """Whether a gap means idle, and the last poll read zero."""
+        return self.understood and not self._last_poll
+
+    def unclear(self, monotonic_seconds: float) -> bool:
+        """Return whether there were gaps lately whose meaning is not known yet."""
+        return not (self.mean_idle or self._refuted) and monotonic_seconds < self._suspect_until
+
+    def poll(self, ratio: float, age_seconds: float) -> None:
+        """Add a poll in a gap, so long after the last sample."""
+        self._last_poll = ratio
+        if ratio == 0.0:
+            self._rested = True
+        elif self._busy_age is None and age_seconds >= SETTLED_SECONDS:
+            self._busy_age = age_seconds
+        if self._busy_age is not None and age_seconds - self._busy_age > RESUMES_WITHIN_SECONDS:
+            self._refuted = True
+
+    def resumed(self, silent_seconds: float, monotonic_seconds: float) -> None:
+        """Record the end of a gap: `silent_seconds` before this sample's period have no samples.
+
+        With 0 there was no gap: the samples were only late.
+        """
+        if silent_seconds > 0:
+            self._suspect_until = monotonic_seconds + SUSPECT_SECONDS
+            worked = self._busy_age is not None and self._busy_age <= silent_seconds
+            if self._rested and not worked:
+                self._idle_ones += 1
+        self._rested = False
+        self._last_poll = self._busy_age = None

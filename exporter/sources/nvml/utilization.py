@@ -3,16 +3,28 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
+from ctypes import byref, c_char, c_uint, c_ulonglong, sizeof
 from typing import Any, NamedTuple
 
+import pynvml
+
 from exporter.model.reading import Utilization
+from exporter.sources.nvml.fields import decode
 from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ, ENGINE_PERCENT
 from exporter.sources.nvml.probe import Probe, probe_of
-from exporter.sources.nvml.samples import MEMORY_UTILIZATION, SM_CLOCK, UTILIZATION, SampleBuffer
 from exporter.sources.reading_state import Journal
 
+UTILIZATION = pynvml.NVML_GPU_UTILIZATION_SAMPLES
+MEMORY_UTILIZATION = pynvml.NVML_MEMORY_UTILIZATION_SAMPLES
+SM_CLOCK = pynvml.NVML_PROCESSOR_CLK_SAMPLES
+
+CAPACITY = 1024
+"""Drivers keep about a hundred samples: 17 s at the shortest sampling period."""
+_ENTRY = struct.Struct("=QQ")
+"""nvmlSample_t: timestamp in microseconds, value's 8 bytes."""
 LOWEST_SANE_CLOCK_MHZ = 100.0
 SHORTEST_BURST_SECONDS = 0.06
 BURST_SPREAD_SECONDS = 0.05
@@ -24,6 +36,50 @@ BUFFER_SECONDS = 5.0
 """How often a buffer is read at least: it holds 17 s at the shortest sampling period."""
 MOST_SAMPLES = 4096
 """Several minutes: more come together only while no round is made."""
+
+
+class SampleBuffer:
+    """One of the driver's sample buffers of one GPU, read into an array that is reused."""
+
+    def __init__(self, handle: Any, sampling_type: int) -> None:
+        self._handle = handle
+        self._type = c_uint(sampling_type)
+        self._last_stamp = c_ulonglong(0)
+        self._value_type = c_uint(0)
+        self._array = (pynvml.c_nvmlSample_t * CAPACITY)()
+        self._bytes = memoryview((c_char * sizeof(self._array)).from_buffer(self._array))
+
+    def read(self) -> list[tuple[float, float]]:
+        """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
+
+        Raises:
+            pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
+        """
+        count = c_uint(CAPACITY)
+        code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(
+            self._handle,
+            self._type,
+            self._last_stamp,
+            byref(self._value_type),
+            byref(count),
+            self._array,
+        )
+        if code == pynvml.NVML_ERROR_NOT_FOUND:  # nothing new
+            return []
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        samples: list[tuple[int, float]] = []
+        filled = self._bytes[: min(count.value, CAPACITY) * _ENTRY.size]
+        for stamp, raw in _ENTRY.iter_unpack(filled):
+            # Some drivers return unused entries with stamp 0.
+            if stamp > self._last_stamp.value:
+                value = decode(raw, self._value_type.value)
+                if value is not None:
+                    samples.append((stamp, value))
+        samples.sort()
+        if samples:
+            self._last_stamp.value = samples[-1][0]
+        return [(stamp / 1e6, value) for stamp, value in samples]
 
 
 class SmClocks(NamedTuple):

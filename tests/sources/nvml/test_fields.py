@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 from exporter.errors import DeviceGone, LibraryUnavailable
-from exporter.sources.nvml import fields, gpm, samples
+from exporter.sources.nvml import fields, gpm, utilization
 from exporter.sources.nvml.fields import ALL_LINKS, FieldBatch, decode
 from tests.fake_nvml import fault
 
@@ -245,7 +245,7 @@ def test_whole_call_refused(open_gpu: Open) -> None:
             {"timestamp": 8, "latencyUsec": 16, "valueType": 24, "nvmlReturn": 28, "value": 32},
         ),
         (pynvml.c_nvmlGpmMetric_t, gpm._ENTRY, {"metricId": 0, "nvmlReturn": 4, "value": 8}),
-        (pynvml.c_nvmlSample_t, samples._ENTRY, {"timeStamp": 0, "sampleValue": 8}),
+        (pynvml.c_nvmlSample_t, utilization._ENTRY, {"timeStamp": 0, "sampleValue": 8}),
     ],
 )
 def test_layouts_are_those_of_the_binding(

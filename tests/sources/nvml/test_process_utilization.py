@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.nvml import process_utilization as module
-from exporter.sources.nvml.process_utilization import GROUP, ProcessUtilization
-from exporter.sources.nvml.processes import ProcessLists
+from exporter.sources.nvml import processes as module
+from exporter.sources.nvml.processes import GROUP, ProcessLists, ProcessUtilization
 from exporter.sources.reading_state import Journal
 from tests.fake_nvml import DRIVER_470, steps
 from tests.sources.conftest import START, Open, Rig

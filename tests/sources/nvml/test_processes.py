@@ -188,7 +188,7 @@ def test_list_that_outgrows_every_attempt_is_a_failure(
 ) -> None:
     """It is not asked for without end."""
     rig = open_gpu(processes=listed(20))
-    monkeypatch.setattr("exporter.sources.nvml.process_utilization.ATTEMPTS", 2)
+    monkeypatch.setattr("exporter.sources.nvml.processes.ATTEMPTS", 2)
     asked = grow_with_each_call(rig, monkeypatch, 100)
 
     assert read(rig, tmp_path) is None
@@ -213,6 +213,7 @@ def listed(count: int) -> list[dict[str, int]]:
 
 def grow_with_each_call(rig: Any, monkeypatch: pytest.MonkeyPatch, growth: int) -> list[int]:
     """Let so many compute processes start after each time that they are asked for."""
+    monkeypatch.setattr(processes, "ENTRIES", 8)
     function = pynvml._nvmlGetFunctionPointer
     asked: list[int] = []
 

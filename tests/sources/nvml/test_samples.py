@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from exporter.sources.nvml.samples import UTILIZATION, SampleBuffer
+from exporter.sources.nvml.utilization import UTILIZATION, SampleBuffer
 from tests.fake_nvml import steps
 
 Open = Callable[..., Any]

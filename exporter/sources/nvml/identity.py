@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import create_string_buffer
 from functools import partial
 from typing import Any
@@ -42,19 +42,9 @@ THRESHOLDS: Mapping[str, int] = {
     "memory_max": pynvml.NVML_TEMPERATURE_THRESHOLD_MEM_MAX,
     "gpu_max": pynvml.NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
 }
-VIRTUALIZATION: Mapping[int, str] = {
-    0: "none",
-    1: "passthrough",
-    2: "vgpu_guest",
-    3: "vgpu_host",
-    4: "vsga_host",
-}
-COMPUTE_MODES: Mapping[int, str] = {
-    0: "default",
-    1: "exclusive_thread",
-    2: "prohibited",
-    3: "exclusive_process",
-}
+VIRTUALIZATION = ("none", "passthrough", "vgpu_guest", "vgpu_host", "vsga_host")
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""By NVML's numbers."""
 NVLINK_COUNT: Field = (91, 0)
 NVLINK_SPEED_MB_S: Field = (90, 0)
 C2C_COUNT: Field = (170, 0)
@@ -83,6 +73,10 @@ def _cuda_version() -> str:
     # The _v2 call needs libcuda, which the "utility" container capability does not bring.
     number = int(pynvml.nvmlSystemGetCudaDriverVersion())
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _named(names: Sequence[str], number: int | None) -> str | None:
+    return names[number] if number is not None and 0 <= number < len(names) else None
 
 
 def _on_off(value: int | None) -> str | None:
@@ -190,10 +184,10 @@ class IdentityReader:
         confidential = ask("confidential", lambda: pynvml.nvmlSystemGetConfComputeState())
         modes = {
             "persistence": _on_off(ask("persistence", "nvmlDeviceGetPersistenceMode")),
-            "compute": COMPUTE_MODES.get(ask("compute", "nvmlDeviceGetComputeMode")),
+            "compute": _named(COMPUTE_MODES, ask("compute", "nvmlDeviceGetComputeMode")),
             "ecc": _on_off(ecc and ecc[0]),
             "mig": _on_off(mig),
-            "virtualization": VIRTUALIZATION.get(virtualization or 0),
+            "virtualization": _named(VIRTUALIZATION, virtualization or 0),
             "confidential": _on_off(confidential and confidential.ccFeature),
         }
         return {name: mode for name, mode in modes.items() if mode is not None}

@@ -77,14 +77,13 @@ class UtilizationMeter:
         self._rested = self._samples_idle = False
         """Whether the last sample was zero, and whether ever two in a row were: then the driver
         takes samples while nothing runs, and the time between two is the period of the later."""
-        self._highest = 0.0
-        """The highest ratio since the last close."""
         self._clear()
 
     def _clear(self) -> None:
         """Start an interval."""
         self._busy = self._covered = self._possible = self._rounding = self._certain = 0.0
         self._highest = 0.0
+        """The highest ratio of the interval."""
 
     @property
     def sampled(self) -> bool:

@@ -20,7 +20,7 @@ from exporter.sources.nvml.layout import MIG, MigLayout
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.nvml.processes import ProcessLists
-from exporter.sources.nvml.utilization import SmClocks, UtilizationReader
+from exporter.sources.nvml.utilization import UtilizationReader
 from exporter.sources.reading_state import IDENTITY, Journal
 
 FIRST_WITH_FP8 = (8, 9)
@@ -257,11 +257,12 @@ class NvmlSource:
         energy = values[ENERGY_MILLIJOULES] if ENERGY_MILLIJOULES in values else self._energy()
         power = values[POWER_MILLIWATTS] if POWER_MILLIWATTS in values else self._power()
         module_power = values.get(MODULE_POWER_MILLIWATTS)
+        memory_celsius = values.get(MEMORY_TEMPERATURE)
         reasons = self._reasons()
-        utilization, sm_clocks = (
+        utilization, busy_hertz, mean_hertz = (
             self.utilization.read(monotonic_seconds, unix_seconds)
             if self.utilization is not None
-            else (None, SmClocks())
+            else (None, None, None)
         )
         media = {} if self._mig is not None else self._read_media(counted_engines)
         answers = (energy, power, temperature, reasons, *memory.values())
@@ -272,20 +273,17 @@ class NvmlSource:
         )
         vitals = Vitals(
             utilization=utilization,
-            encoder_ratio=media.get("encoder"),
-            decoder_ratio=media.get("decoder"),
-            jpeg_ratio=media.get("jpeg"),
-            ofa_ratio=media.get("ofa"),
+            **media,
             power_watts=plausible.thousandth(power),
             module_power_watts=plausible.thousandth(module_power or None),
             energy_joules=plausible.thousandth(
                 totals.settled("energy", energy, plausible.MILLIJOULES_PER_SECOND)
             ),
             temperature_celsius=None if temperature is None else float(temperature),
-            memory_temperature_celsius=values.get(MEMORY_TEMPERATURE) or None,
+            memory_temperature_celsius=float(memory_celsius) if memory_celsius else None,
             clock_hertz=clocks | self._slow_clocks,
-            busy_sm_clock_hertz=sm_clocks.busy_hertz,
-            mean_sm_clock_hertz=sm_clocks.mean_hertz,
+            busy_sm_clock_hertz=busy_hertz,
+            mean_sm_clock_hertz=mean_hertz,
             throttle_reasons=(
                 None
                 if reasons is None
@@ -338,15 +336,13 @@ class NvmlSource:
                 self._journal.absent(group, "unreachable", DYING)
         return found
 
-    def _read_media(self, covered: frozenset[str]) -> dict[str, float]:
-        """Return the busy ratio of each media engine that is not in `covered`."""
-        ratios = {}
-        for engine, probe in self._media.items():
-            if engine not in covered:
-                percent = probe()
-                if percent is not None:
-                    ratios[engine] = percent / 100
-        return ratios
+    def _read_media(self, covered: frozenset[str]) -> dict[str, Any]:
+        """Return the busy ratio of each media engine that is not in `covered`, by its name in
+        `Vitals`."""
+        asked = {name: probe() for name, probe in self._media.items() if name not in covered}
+        return {
+            f"{name}_ratio": percent / 100 for name, percent in asked.items() if percent is not None
+        }
 
 
 def _media_percent(call: str, handle: Any) -> int:

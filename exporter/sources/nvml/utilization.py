@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from ctypes import byref, c_char, c_uint, c_ulonglong, sizeof
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
 
@@ -82,14 +82,6 @@ class SampleBuffer:
         return [(stamp / 1e6, value) for stamp, value in samples]
 
 
-class SmClocks(NamedTuple):
-    """Means of the driver's clock samples since the last read; None where it keeps none."""
-
-    busy_hertz: float | None = None
-    """Weighted by the utilization at the time of each sample."""
-    mean_hertz: float | None = None
-
-
 class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
@@ -163,16 +155,25 @@ class UtilizationReader:
 
     def read(
         self, monotonic_seconds: float, unix_seconds: float
-    ) -> tuple[Utilization | None, SmClocks]:
-        """Return the utilization since the last read and the SM clocks of that time."""
+    ) -> tuple[Utilization | None, float | None, float | None]:
+        """Return the utilization since the last read, and the means of the SM clock in that time.
+
+        The first is weighted by the utilization at each clock sample, the second is not, both in
+        hertz; None where the driver keeps no samples.
+        """
         self._clocks_due = float("inf")  # read below, if at all
         self.read_between(monotonic_seconds, unix_seconds)
         self.fresh, self._answered = self._answered, False
         compute = self._compute.meter.close(monotonic_seconds)
         memory = self._memory.meter.close(monotonic_seconds)
+        if compute is not None:
+            self._take_clocks(monotonic_seconds)
+        busy_hertz = busy_mean(self._clocks, self._weights)
+        mean_hertz = busy_mean(self._clocks, ())
+        self._clocks.clear()
+        self._weights.clear()
         if compute is None:
-            self._forget_clocks()
-            return None, SmClocks()
+            return None, None, None
         utilization = Utilization(
             ratio=compute.ratio,
             upper_ratio=compute.upper_ratio,
@@ -185,17 +186,7 @@ class UtilizationReader:
             memory_open_ratio=memory.open_ratio if memory else None,
             lower_ratio=compute.lower_ratio,
         )
-        self._take_clocks(monotonic_seconds)
-        clocks = SmClocks(
-            busy_hertz=busy_mean(self._clocks, self._weights),
-            mean_hertz=busy_mean(self._clocks, ()),
-        )
-        self._forget_clocks()
-        return utilization, clocks
-
-    def _forget_clocks(self) -> None:
-        self._clocks.clear()
-        self._weights.clear()
+        return utilization, busy_hertz, mean_hertz
 
 
 class _Meter:

@@ -118,11 +118,6 @@ def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) 
     assert rig.journal.states == {}
 
 
-def test_unknown_value_type_is_absent() -> None:
-    """A type that is newer than this program is not guessed."""
-    assert decode(7, 99) is None
-
-
 def test_scope_is_asked_for(open_gpu: Open) -> None:
     """One field id may answer for several scopes."""
     rig = open_gpu(power=500, module_power=900, nvlink={"tx": 18 * 1024**2})

@@ -10,7 +10,6 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Health
-from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.health import HealthReader
 from exporter.sources.nvml.links import fabric_health
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
@@ -99,24 +98,6 @@ def test_a_sick_h100(open_gpu: Open) -> None:
     assert health.nvlink_links == {"active": 16, "inactive": 2}
     assert health.nvlink_links_expected == 18
     assert (health.retired_pages, health.retired_pages_pending) == ({}, None)
-
-
-def test_errors_grow_at_the_slow_cadence(open_gpu: Open) -> None:
-    """The reading carries the counts of the last slow round, and each round's growth."""
-    rig = open_gpu(ecc={"volatile": {"corrected": {"dram": 1}}})
-    session = rig.session(SessionOptions(slow_interval_seconds=2.0))
-
-    def corrected() -> int:
-        health = session.read().health
-        assert health is not None
-        return int(health.ecc_errors_total["corrected"]["dram"])
-
-    assert corrected() == 1
-    rig.fake.device(0, ecc={"volatile": {"corrected": {"dram": 7}}})
-    rig.advance(1)
-    assert corrected() == 1
-    rig.advance(1)
-    assert corrected() == 7
 
 
 @pytest.mark.parametrize("missing", [(), DRIVER_470], ids=["new", "470"])

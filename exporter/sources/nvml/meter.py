@@ -24,8 +24,6 @@ ROUNDING_MARGIN = 0.01
 STALE_SECONDS = 3.0
 """How long the last value is used; three intervals if that is more."""
 STALE_INTERVALS = 3
-KEPT_SECONDS = 15.0
-"""Samples of a buffer that was not read for longer may have been overwritten unread."""
 HOLE_FACTOR = 1.5
 """A gap longer than its neighbours by this factor means that samples are missing."""
 
@@ -120,7 +118,6 @@ class UtilizationMeter:
 
         `stamp_seconds` is now on the driver's clock.
         """
-        overwritten = monotonic_seconds - self._read_at > KEPT_SECONDS
         self._read_at = monotonic_seconds
         last = self._last_stamp
         new = [sample for sample in samples if last is None or sample[0] > last]
@@ -132,8 +129,7 @@ class UtilizationMeter:
             self._certain = 0.0
         counts = last is not None and self._closed_at is not None
         for stamp, ratio in new:
-            self._add_sample(stamp, ratio, counts=counts, overwritten=overwritten)
-            overwritten = False
+            self._add_sample(stamp, ratio, counts=counts)
             self._note(ratio, monotonic_seconds)
         self._polls.end()
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
@@ -146,7 +142,7 @@ class UtilizationMeter:
             return self._period
         return by_stamp
 
-    def _add_sample(self, stamp: float, ratio: float, *, counts: bool, overwritten: bool) -> None:
+    def _add_sample(self, stamp: float, ratio: float, *, counts: bool) -> None:
         """Add one sample: its own period, and the gap before it."""
         gap = own = self._period
         if self._last_stamp is not None:
@@ -164,8 +160,7 @@ class UtilizationMeter:
         seen, hole = min(own, free), max(0.0, free - own)
         # Late samples may be of time that polls have counted.
         self._counted_after = max(0.0, self._counted_after - gap)
-        if not overwritten:
-            self._silences.resumed(between, self._read_at)
+        self._silences.resumed(between, self._read_at)
         self._samples_idle |= self._rested and ratio == 0.0
         self._rested = ratio == 0.0
         if not counts:
@@ -178,7 +173,7 @@ class UtilizationMeter:
         known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
         # What was counted of its period before may have been all of the work.
         self._certain += max(0.0, (ratio - ROUNDING_MARGIN) * known - (own - seen))
-        if hole and self._silences.mean_idle and not overwritten:
+        if hole and self._silences.mean_idle:
             self._covered += hole
             self._rounding += hole
         else:

@@ -121,7 +121,7 @@ class DividedNode:
         self.slots = [Slot(number, number) for number in range(len(devices))]
         options = SessionOptions(counters=("gpm",), procfs=procfs)
         self.workers = [
-            Worker(slot, shared, library, 1, options, self, {}, lambda worker: None, STALE_SECONDS)
+            Worker(slot, shared, library, 1, options, self, {}, STALE_SECONDS)
             for slot in self.slots
         ]
         for slot, worker in zip(self.slots, self.workers, strict=True):

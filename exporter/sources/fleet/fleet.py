@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Iterable, Mapping
 
 import pynvml
 
@@ -32,43 +31,6 @@ HEAD_START_SECONDS = 0.002
 """How long a round waits for one worker before it asks the next."""
 HUNG = "hung: a driver call does not return"
 EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
-
-
-class Rounds:
-    """Asks all workers for a reading, and waits for them for a limited time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._finished: SimpleQueue[Reader] = SimpleQueue()
-
-    def done(self, worker: Reader) -> None:
-        """Note that `worker` has finished its round; called by the worker."""
-        self._finished.put(worker)
-
-    def run(self, workers: Sequence[Reader], wait_seconds: float) -> None:
-        """Ask all workers that have finished their last round; wait at most `wait_seconds`."""
-        deadline = self._clock.monotonic() + wait_seconds
-        pending: set[Reader] = set()
-        self._collect(pending, 0.0)  # workers that finished after the last round had ended
-        # One after the other while the driver is quick: threads that all wake at once spend more
-        # time on passing the interpreter's lock to each other than on reading.
-        head_start = min(HEAD_START_SECONDS, wait_seconds / (2 * len(workers) or 1))
-        for worker in workers:
-            if not worker.asked:
-                worker.ask()
-                pending.add(worker)
-                self._collect(pending, head_start)
-        self._collect(pending, deadline - self._clock.monotonic())
-
-    def _collect(self, pending: set[Reader], wait_seconds: float) -> None:
-        """Take finished workers out of `pending` until it is empty or the time is over."""
-        deadline = self._clock.monotonic() + wait_seconds
-        while True:
-            remaining = max(deadline - self._clock.monotonic(), 0.0) if pending else 0.0
-            try:
-                pending.discard(self._finished.get(remaining > 0, remaining))
-            except Empty:
-                return
 
 
 class Fleet:
@@ -101,7 +63,6 @@ class Fleet:
         """A call that lasts this long counts as hung."""
         self._problems = Problems(None if enabled else f"the source {NVML} is switched off")
         self._slots = Slots(self._problems)
-        self._rounds = Rounds(clock)
         self._stopping = False
         self._initialising_since: float | None = None
         self.failed_initialisations = 0
@@ -248,7 +209,6 @@ class Fleet:
                 self.options,
                 self._clock,
                 self.node_counters,
-                self._rounds.done,
                 self.stale_seconds,
             )
             worker.start()
@@ -286,8 +246,17 @@ class Fleet:
     def round(self, wait_seconds: float) -> None:
         """Have every GPU read; wait at most `wait_seconds` for those that do not hang."""
         self._watch()
-        workers = [slot.current for slot in self._slots if slot.current is not None]
-        self._rounds.run(workers, wait_seconds)
+        current = [slot.current for slot in self._slots if slot.current is not None]
+        workers = [worker for worker in current if worker.idle.is_set()]
+        deadline = self._clock.monotonic() + wait_seconds
+        # One after the other while the driver is quick: threads that all wake at once spend more
+        # time on passing the interpreter's lock to each other than on reading.
+        head_start = min(HEAD_START_SECONDS, wait_seconds / (2 * len(workers) or 1))
+        for worker in workers:
+            worker.ask()
+            worker.idle.wait(head_start)
+        for worker in workers:
+            worker.idle.wait(max(0.0, deadline - self._clock.monotonic()))
         self._xids.update(self.reports())
 
     def _watch(self) -> None:

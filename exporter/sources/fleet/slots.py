@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from queue import SimpleQueue
 
 from exporter.clock import Clock
@@ -28,14 +28,11 @@ class Reader(threading.Thread):
         index: int,
         generation: int,
         clock: Clock,
-        done: Callable[[Reader], None],
         stale_seconds: float,
     ) -> None:
         super().__init__(name=f"gpu-{index}", daemon=True)
         self.generation = generation
         self._clock = clock
-        self._done = done
-        """Called after each round that was asked for."""
         self._stale_seconds = stale_seconds
         self._commands: SimpleQueue[None] = SimpleQueue()
         self._next_attempt = float("-inf")
@@ -44,14 +41,14 @@ class Reader(threading.Thread):
         self.stopping = False
         self.busy_since: float | None = None
         """Monotonic time at which the present driver call began; None between rounds."""
-        self.asked = False
-        """True from the request for a round until its end."""
+        self.idle = threading.Event()
+        """Cleared from the request for a round until its end."""
+        self.idle.set()
 
     def ask(self) -> None:
-        """Start a round, unless one is under way."""
-        if not self.asked:
-            self.asked = True
-            self._commands.put(None)
+        """Start a round."""
+        self.idle.clear()
+        self._commands.put(None)
 
     def retry(self) -> None:
         """Open the GPU in the next round, even if its back-off is not over."""

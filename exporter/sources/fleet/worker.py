@@ -66,10 +66,9 @@ class Worker(Reader):
         options: SessionOptions,
         clock: Clock,
         node_counters: Mapping[str, NodeCounters],
-        done: Callable[[Reader], None],
         stale_seconds: float,
     ) -> None:
-        super().__init__(slot.index, generation, clock, done, stale_seconds)
+        super().__init__(slot.index, generation, clock, stale_seconds)
         self.slot = slot
         self._slots = slots
         self._library = library
@@ -95,8 +94,7 @@ class Worker(Reader):
                 if self.stopping:
                     break
                 self._work(self._round)
-                self.asked = False
-                self._done(self)
+                self.idle.set()
             if self.slot.current is not self:
                 break
         self._close()

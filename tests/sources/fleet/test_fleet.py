@@ -100,7 +100,7 @@ def _rest(fleet: Fleet, *besides: int) -> None:
     wait_until(
         lambda: (
             not any(
-                slot.current is not None and slot.current.asked
+                slot.current is not None and not slot.current.idle.is_set()
                 for slot in fleet._slots
                 if slot.index not in besides
             )

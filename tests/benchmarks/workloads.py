@@ -28,6 +28,7 @@ from exporter.cli import wiring
 from exporter.exposition.pages import encoded
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
+from exporter.sources.interface import AlwaysOn
 from tests.benchmarks.rig import (
     CACHED,
     busy_node,
@@ -128,19 +129,13 @@ def pods() -> WorkloadReport:
     )
 
 
-class Pods:
+class Pods(AlwaysOn):
     """A source of workloads that has answered once, and has nothing new since."""
 
     name = "kubernetes"
 
     def __init__(self) -> None:
         self._report = pods()
-
-    def start(self) -> None:
-        """Do nothing: it knows."""
-
-    def stop(self) -> None:
-        """Do nothing."""
 
     def report(self) -> WorkloadReport:
         """Return the pods, the same object each time."""

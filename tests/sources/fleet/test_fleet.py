@@ -21,7 +21,6 @@ from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.fleet.worker import BackOff
 from exporter.sources.nvml.library import Library
-from exporter.sources.proc.pci import DeviceCounts
 from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -198,45 +197,23 @@ def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
 
 @pytest.mark.usefixtures("often")
 def test_the_supervisor_survives_whatever_goes_wrong_in_it(
-    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start, refusals: Refusals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without it no GPU would be found or initialised again; the fault is logged once, with its
-    trace, and is a reason while no GPU is known."""
+    """GPUs are read while nobody can listen for Xids, and somebody does once that is possible; the
+    fault is logged once, with its trace."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("exporter.sources.fleet.worker.BACK_OFF_SECONDS", (0.02,))
-    count = DeviceCounts.count
-    faulty = [True]
-    calls = []
-
-    def failing(counts: DeviceCounts, nvml: int | None) -> None:
-        calls.append(nvml)
-        if faulty:
-            raise RuntimeError("can't start new thread")
-        count(counts, nvml)
-
-    monkeypatch.setattr(DeviceCounts, "count", failing)
+    refusals.names = ("xid",)
     fleet, _ = start({"devices": {"count": 1}})
-    wait_until(lambda: len(calls) >= 3)
+    wait_until(lambda: refusals.count >= 2 and _reads(fleet))
     assert fleet.problem == "supervising the GPUs failed: can't start new thread"
 
-    faulty.clear()
-    wait_until(lambda: _reads(fleet))
-    assert fleet.problem is None
+    refusals.names = ()
+    wait_until(lambda: any(each.name.startswith("xid") for each in threading.enumerate()))
+    wait_until(lambda: fleet.problem is None)
     assert [(record.getMessage(), record.exc_info is None) for record in caplog.records] == [
         ("supervising the GPUs failed: can't start new thread; retrying", False),
         ("the GPUs are supervised again", True),
     ]
-
-
-@pytest.mark.usefixtures("often")
-def test_gpus_are_read_while_nobody_can_listen_for_xids(start: Start, refusals: Refusals) -> None:
-    """And somebody does once that is possible."""
-    refusals.names = ("xid",)
-    fleet, _ = start({"devices": {"count": 1}})
-    wait_until(lambda: refusals.count >= 2 and _reads(fleet))
-
-    refusals.names = ()
-    wait_until(lambda: any(each.name.startswith("xid") for each in threading.enumerate()))
 
 
 def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start) -> None:

@@ -196,14 +196,6 @@ def test_entries_that_name_no_gpu_are_said_once(
     ]
 
 
-def test_every_gpu_left_out_is_a_reason(start: Start) -> None:
-    """It must not look like a driver that does not answer."""
-    fleet, _ = start(THREE, "9")
-    assert wait_until(lambda: fleet.problem) == (
-        "every GPU is left out by --gpu.include or --gpu.exclude"
-    )
-
-
 def test_the_driver_is_initialised_again_without_those_left_out_or_asleep(
     start: Start, tmp_path: Path
 ) -> None:

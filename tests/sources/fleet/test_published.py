@@ -188,35 +188,6 @@ def test_idle_energy_is_whole_whatever_the_drivers_counter_does(
     assert after.idle_seconds is not None
 
 
-@pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize(
-    ("call", "code"),
-    [("nvmlGpm*", 3), ("nvmlGpmSampleGet", 3), ("nvmlGpmMetricsGet", 3), ("nvmlGpm*", 10)],
-)
-def test_estimate_begins_three_intervals_after_the_last_counters(
-    open_gpu: Open, interval: float, call: str, code: int
-) -> None:
-    """Whatever the driver answers, and it stays until the counters are back."""
-    rig = open_gpu(utilization=40, gpm={"graphics": 40, "sm": 30, "tensor": 10, "dram": 20})
-    rig.advance(20)
-    node = Node(rig, interval)
-    measured = node.tick(4)
-    rig.fake.update(faults=[fault(call, error=code)])
-    found = [node.tick() for _ in range(3)]
-    later = [node.tick() for _ in range(20)]
-    rig.fake.update(faults=[])
-    last = node.tick(max(3, round(7 / interval)))
-
-    assert [share.saturation for share in found] == [measured.saturation] * 3
-    assert [share.totals.observed_seconds["activity"] for share in (*found, *later)] == (
-        [measured.totals.observed_seconds["activity"]] * 23
-    )
-    assert {share.saturation and share.saturation.source for share in later} == {"estimate"}
-    assert (later[-1].totals.flops_upper or 0) > (measured.totals.flops_upper or 0)
-    assert last.saturation is not None
-    assert last.saturation.source == "gpm"
-
-
 def work(*times: tuple[float, float]) -> dict[str, Any]:
     """A utilization that is 100 % in these times, in seconds after the start, else 0."""
     return steps(

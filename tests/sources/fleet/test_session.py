@@ -127,17 +127,6 @@ def test_processes_that_stay_are_listed_often_for_one_slow_interval(open_gpu: Op
     assert rig.calls()[LISTS] == 2
 
 
-def test_identity_is_read_again_each_minute(open_gpu: Open) -> None:
-    """What an administrator changes shows within a minute."""
-    rig = open_gpu(modes={"persistence": 0})
-    session = rig.session()
-    session.read()
-    rig.fake.device(0, modes={"persistence": 1})
-
-    assert tick(session, rig, 59).device.modes["persistence"] == "off"
-    assert tick(session, rig).device.modes["persistence"] == "on"
-
-
 def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> None:
     """NVML is asked in the first round only; then hardware counters have them, without a call."""
     rig = open_gpu(gpm=GPM, decoder_utilization=33, encoder_utilization=5)

@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
@@ -41,21 +40,6 @@ STATED_NS = 3_000
 HOT_US = 15
 COLD_US = 300
 SLOWDOWN_PERCENT = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One measured cost beside its target."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-
-    def cells(self) -> tuple[str, ...]:
-        """Return a row of the table."""
-        verdict = "yes" if self.value <= self.target else "NO"
-        return (self.name, f"{self.value:,.2f} {self.unit}", f"{self.target:g}", verdict)
 
 
 def _per_step_ns(loop: Callable[[int], object]) -> float:
@@ -180,20 +164,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     PROCESS.reset()
     costs = dict(steps)
     figures = (
-        Figure("watch, per step", costs["watch"], "ns", WATCH_NS),
-        Figure("with samples and FLOPs", costs["watch with samples and FLOPs"], "ns", STATED_NS),
-        Figure("report, hot", hot_us, "us", HOT_US),
-        Figure("report, first of a run", cold_us, "us", COLD_US),
-        Figure("slowdown of a 10 ms step", slowdown, "%", SLOWDOWN_PERCENT),
+        ("watch, per step", costs["watch"], "ns", WATCH_NS),
+        ("with samples and FLOPs", costs["watch with samples and FLOPs"], "ns", STATED_NS),
+        ("report, hot", hot_us, "us", HOT_US),
+        ("report, first of a run", cold_us, "us", COLD_US),
+        ("slowdown of a 10 ms step", slowdown, "%", SLOWDOWN_PERCENT),
     )
-    sys.stdout.write(f"{machine()}\n\n")
-    head = ("cost", "measured", "target", "met")
-    sys.stdout.write(table(head, [figure.cells() for figure in figures]) + "\n\n")
+    rows = [
+        (name, f"{value:,.2f} {unit}", f"{target:g}", "yes" if value <= target else "NO")
+        for name, value, unit, target in figures
+    ]
+    print(f"{machine()}\n\n{table(('cost', 'measured', 'target', 'met'), rows)}\n")
     peer = costs["Histogram.observe"]
     for name, cost in steps:
-        sys.stdout.write(f"{name}: {cost:,.0f} ns, {cost / peer:.2f} of Histogram.observe\n")
-    sys.stdout.write(f"a 10 ms step with Histogram.observe: {by_hand:.2f} % slower\n")
-    return int(any(figure.value > figure.target for figure in figures))
+        print(f"{name}: {cost:,.0f} ns, {cost / peer:.2f} of Histogram.observe")
+    print(f"a 10 ms step with Histogram.observe: {by_hand:.2f} % slower")
+    return int(any(value > target for _, value, _, target in figures))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +27,6 @@ CPU_PERCENT = 1.0
 """Of a core, at most, for the ranks of a node."""
 SETTLE_SECONDS = 3.0
 HEAD = ("ranks", "CPU %", "added %", "reports taken", "page kB", "RSS MB")
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one number of ranks costs."""
-
-    ranks: int
-    cpu_percent: float
-    reports: float
-    page_kb: float
-    rss_mb: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,25 +43,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         flush=True,
     )
     alone, with_ranks = measure(options.gpus, options.ranks, options.seconds)
-    added = with_ranks.cpu_percent - alone.cpu_percent
-    print(table(HEAD, [_row(alone, "-"), _row(with_ranks, f"{added:.2f}")]))
+    added = with_ranks[1] - alone[1]
+    rows = [
+        [
+            str(ranks),
+            f"{percent:.2f}",
+            f"{added:.2f}" if ranks else "-",
+            f"{taken:.0f}",
+            f"{kilobytes:.0f}",
+            f"{rss:.1f}",
+        ]
+        for ranks, percent, taken, kilobytes, rss in (alone, with_ranks)
+    ]
+    print(table(HEAD, rows))
     problem = f"{options.ranks} ranks add {added:.2f} % of a core, target {CPU_PERCENT:g}"
     return print_missed([problem] if added > CPU_PERCENT else [], check=options.check)
 
 
-def _row(cost: Cost, added: str) -> list[str]:
-    return [
-        str(cost.ranks),
-        f"{cost.cpu_percent:.2f}",
-        added,
-        f"{cost.reports:.0f}",
-        f"{cost.page_kb:.0f}",
-        f"{cost.rss_mb:.1f}",
-    ]
+def measure(gpus: int, ranks: int, seconds: float) -> list[tuple[int, float, float, float, float]]:
+    """Return ranks, CPU percent, reports, page in kB and RSS in MB, without ranks and with them.
 
-
-def measure(gpus: int, ranks: int, seconds: float) -> tuple[Cost, Cost]:
-    """Return the cost without ranks, then with so many: once they reported they are shown."""
+    Once they reported they are shown.
+    """
     with tempfile.TemporaryDirectory() as folder, daemon(gpus, Path(folder)) as served:
         scraper, costs = Scraper(served.port), []
         uuids = [labels["uuid"] for labels, _ in served.metrics().rows("gpu_up")]
@@ -84,8 +75,8 @@ def measure(gpus: int, ranks: int, seconds: float) -> tuple[Cost, Cost]:
                 page = _scrape(scraper, seconds)
                 percent = 100 * (cpu_seconds(served.pid) - cpu) / (time.monotonic() - began)
             taken = Page(page).value("roofline_exporter_training_reports_total")
-            costs.append(Cost(number, percent, taken, len(page) / 1000, rss_mb(served.pid)))
-    return costs[0], costs[1]
+            costs.append((number, percent, taken, len(page) / 1000, rss_mb(served.pid)))
+    return costs
 
 
 def _scrape(scraper: Scraper, seconds: float) -> str:

@@ -87,13 +87,6 @@ def test_a_job_that_waits_in_a_collective_gets_nowhere() -> None:
         assert waited == pytest.approx(0.04 * 55 if works else 55, abs=1)
 
 
-def test_a_step_takes_as_much_work_whatever_the_clock_is() -> None:
-    """So that samples per second fall with the clock, as model FLOPs do."""
-    totals = [rank.totals for rank in Demo().ticks(200).ranks]
-    work = [(one.model_flops or 0) / one.steps for one in totals]
-    assert max(work) == pytest.approx(min(work), rel=0.02)
-
-
 def test_the_peak_of_memory_is_the_highest_of_the_run() -> None:
     """It does not fall when a job comes to need less."""
     demo = Demo()

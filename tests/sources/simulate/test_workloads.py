@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from exporter.model.snapshot import Share, Snapshot
-from exporter.model.workload import Workload
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation
 from exporter.sources.simulate.scenario import Scenario, _Reader
@@ -130,10 +129,3 @@ def test_every_scheduler_of_the_scenario_is_a_source() -> None:
     [share] = alone.shares()
     assert share is not None
     assert share.work.allocated is None
-
-
-def test_without_owners_no_user_is_named() -> None:
-    """As of real jobs."""
-    share = Node(owners=False).shares()[2]
-    assert share is not None
-    assert share.work.workloads == (Workload("slurm", job="4711", step="batch"),)

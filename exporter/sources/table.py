@@ -7,8 +7,9 @@ it is opened. A new counter source is a folder beside this file and a row of COU
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from exporter.sources.interface import (
     CONTAINER,
@@ -61,10 +62,13 @@ def _open_gpm(gpu: OpenedGpu) -> CounterSource:
     return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal, gpu.wait)
 
 
-def _prepare_dcgm(options: CounterOptions, clock: Clock) -> NodeCounters:
-    from exporter.sources.dcgm.dcgm_counters import prepare
+def _preparer(module: str) -> Callable[[Any, Clock], Any]:
+    """Return a function that imports this module when it is called, and calls its `prepare`."""
 
-    return prepare(options, clock)
+    def prepare(options: Any, clock: Clock) -> Any:
+        return import_module(module).prepare(options, clock)
+
+    return prepare
 
 
 def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
@@ -73,30 +77,12 @@ def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
     return ChildCounters(CUPTI, {"duty": options.cupti_duty}, clock)
 
 
-def _prepare_kubernetes(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.kubernetes.kubernetes_pods import prepare
-
-    return prepare(options, clock)
-
-
-def _prepare_slurm(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.slurm.slurm_jobs import prepare
-
-    return prepare(options, clock)
-
-
-def _prepare_container(options: WorkloadOptions, clock: Clock) -> NodeWorkloads:
-    from exporter.sources.workload.container.containers import prepare
-
-    return prepare(options, clock)
-
-
 COUNTER_SOURCES: tuple[CounterRow, ...] = (
     CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
     CounterRow(
         DCGM,
         "Take the hardware counters of a dcgm-exporter or DCGM hostengine, where there is one.",
-        prepare=_prepare_dcgm,
+        prepare=_preparer("exporter.sources.dcgm.dcgm_counters"),
     ),
     CounterRow(
         CUPTI,
@@ -113,17 +99,17 @@ WORKLOAD_SOURCES: tuple[WorkloadRow, ...] = (
         KUBERNETES,
         "Ask the kubelet, where its socket is, which pods have which GPUs; needs the extra "
         "[kubernetes].",
-        _prepare_kubernetes,
+        _preparer("exporter.sources.workload.kubernetes.kubernetes_pods"),
     ),
     WorkloadRow(
         SLURM,
         "Read which Slurm jobs have which GPUs, from prolog files and control groups.",
-        _prepare_slurm,
+        _preparer("exporter.sources.workload.slurm.slurm_jobs"),
     ),
     WorkloadRow(
         CONTAINER,
         "Ask Docker and Podman, where their sockets can be read, for the names of containers.",
-        _prepare_container,
+        _preparer("exporter.sources.workload.container.containers"),
     ),
 )
 """What is known of one process by several is taken in this order."""

@@ -121,7 +121,6 @@ class Viewers:
         self._port = port
         self._reading: list[StreamClient] = []
         self._silent: list[StreamClient] = []
-        self.bytes_read = 0
 
     def come(self) -> None:
         """Open three that read and one that does not."""
@@ -131,7 +130,7 @@ class Viewers:
     def read(self) -> None:
         """Take what there is."""
         for each in self._reading:
-            self.bytes_read += len(each.read_for(0.002))
+            each.read_for(0.002)
             each.data = b""
 
     def leave(self) -> None:

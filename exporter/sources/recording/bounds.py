@@ -18,9 +18,6 @@ from exporter.sources.recording.lines import InvalidLine
 LONGEST_LINE_BYTES = 4 * 2**20
 MOST_VALUES = 100_000
 """In one line, before it is read: a value takes two bytes in the file and a hundred in memory."""
-MOST_LINES = 10_000_000
-MOST_BYTES = 64 * 2**30
-"""Unpacked. Eight GPUs at 100 ms fill a third of that in a day."""
 
 MOST_ITEMS = 64
 """Of one list or table, unless it is named here."""

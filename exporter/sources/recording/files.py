@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from exporter.files import open_regular
-from exporter.sources.recording.bounds import LONGEST_LINE_BYTES, MOST_BYTES, MOST_LINES
+from exporter.sources.recording.bounds import LONGEST_LINE_BYTES
 
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW_BITS = 31
@@ -96,20 +96,14 @@ def read_lines(path: Path) -> Iterator[bytes]:
         OSError: the file cannot be opened or read, or is no regular file.
     """
     parts: list[bytes] = []
-    length = total = lines = 0
+    length = 0
     for piece in _pieces(path):
-        total += len(piece)
-        if total > MOST_BYTES:
-            raise Damage(f"expected at most {MOST_BYTES} bytes, unpacked")
         first, *others = piece.split(b"\n")
         parts.append(first)
         length += len(first)
         if length > LONGEST_LINE_BYTES:
             raise Damage(f"the line is too long, expected at most {LONGEST_LINE_BYTES} bytes")
         if others:
-            lines += len(others)
-            if lines > MOST_LINES:
-                raise Damage(f"expected at most {MOST_LINES} lines")
             yield b"".join(parts)
             yield from others[:-1]
             parts, length = [others[-1]], len(others[-1])

@@ -190,7 +190,7 @@ class _Gpu:
         monotonic = clock.monotonic()
         seconds = monotonic - started
         act = self.timeline.act(seconds)
-        self.work = identified(act.work, self._identity)
+        self.work = identified(act.scene.work, self._identity)
         if act.behaviour is None:
             self._last = None
             self.report = SlotReport(self.device.index, self.device, None, LOST, {})
@@ -218,7 +218,7 @@ class _Gpu:
             shares=(
                 ShareReading(
                     memory=memory,
-                    processes=processes_of(act.holder, memory, self.device.index, self.work),
+                    processes=processes_of(act.scene.holder, memory, self.device.index, self.work),
                     activity=_activity(moved, length) if measured and length else None,
                     counters=GPM if measured else None,
                 ),
@@ -237,7 +237,7 @@ class _Gpu:
             return None
         seconds, totals = self._last
         act = self.timeline.act(seconds)
-        holder, behaviour = act.holder, act.behaviour
+        holder, behaviour = act.scene.holder, act.behaviour
         if holder is None or behaviour is None or not is_training(holder):
             return None
         if job_name(holder.owner) != job:
@@ -250,7 +250,7 @@ class _Gpu:
         peak_memory = max(
             past.behaviour.memory
             for past in self.timeline.started_acts(seconds)
-            if past.behaviour is not None and past.holder == holder
+            if past.behaviour is not None and past.scene.holder == holder
         )
         return TrainingReport(
             report_id=f"{self.device.uuid}/{job}",

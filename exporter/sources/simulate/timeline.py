@@ -12,23 +12,19 @@ from exporter.sources.simulate.physics import IDLE_POWER_RATIO, Hardware, memory
 from exporter.sources.simulate.scenario import Scene
 from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
 from exporter.sources.simulate.waves import NOTHING, Phase, Rates, Wave, mixed
-from exporter.sources.simulate.workloads import NO_WORK, Work
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """One scene on one board."""
 
-    seconds: float
+    scene: Scene
     wave: Wave
-    behaviour: Behaviour | None
+    behaviour: Behaviour | None = None
     """None while the GPU is lost."""
-    holder: Holder | None
-    memory_clock_hertz: float
+    memory_clock_hertz: float = 0.0
     xid: int | None = None
     """Raised as the act begins."""
-    work: Work = NO_WORK
-    """The workloads on it, also while it is lost."""
 
 
 class Timeline:
@@ -38,7 +34,7 @@ class Timeline:
         self._acts = tuple(
             _act(board, scene, mixed(key, number)) for number, scene in enumerate(scenes)
         )
-        self._length = sum(act.seconds for act in self._acts)
+        self._length = sum(act.scene.seconds for act in self._acts)
         self._starts: list[float] = []
         self._before: list[Rates] = []
         """Integrals from the start of a turn to each act, and over a whole turn."""
@@ -46,9 +42,9 @@ class Timeline:
         for act in self._acts:
             self._starts.append(start)
             self._before.append(total)
-            start += act.seconds
-            if math.isfinite(act.seconds):
-                whole = act.wave.integral(act.seconds)
+            start += act.scene.seconds
+            if math.isfinite(act.scene.seconds):
+                whole = act.wave.integral(act.scene.seconds)
                 total = Rates._make(a + b for a, b in zip(total, whole, strict=True))
         self._before.append(total)
         self._idle_watts = IDLE_POWER_RATIO * board.power_watts
@@ -118,7 +114,7 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
     if behave is None:
         wave = Wave((Phase(1.0, NOTHING, NOTHING),), key)
         xid = round(scene.parameters["xid"])
-        return Act(scene.seconds, wave, None, None, 0.0, xid, scene.work)
+        return Act(scene, wave, xid=xid)
     behaviour = behave(scene.parameters, board.sm_count)
     phases = [
         phase(
@@ -133,5 +129,4 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
         for seconds, load in behaviour.beat
     ]
     memory_clock = memory_clock_hertz(board, awake=behaviour.awake)
-    wave = Wave(phases, key)
-    return Act(scene.seconds, wave, behaviour, scene.holder, memory_clock, work=scene.work)
+    return Act(scene, Wave(phases, key), behaviour, memory_clock)

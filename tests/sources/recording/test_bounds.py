@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from exporter.errors import ConfigError
-from exporter.sources.recording import Damage, Recording, files
+from exporter.sources.recording import Damage, Recording
 from tests.e2e.processes import ROOT
 
 SAMPLE = ROOT / "tests/data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
@@ -162,24 +162,6 @@ def test_a_line_that_is_too_much_is_refused(
     with pytest.raises(Damage) as caught:
         list(Recording(path).ticks())
     assert str(caught.value).startswith(f"{path}:2: {message}")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("MOST_BYTES", "expected at most 20000 bytes, unpacked"),
-        ("MOST_LINES", "expected at most 3 lines"),
-    ],
-)
-def test_the_length_of_a_recording_is_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, message: str
-) -> None:
-    """Up to the limit it plays."""
-    limit = {"MOST_BYTES": 20_000, "MOST_LINES": 3}[name]
-    monkeypatch.setattr(files, name, limit)
-    path = written(tmp_path / "r.gz", LINES[1:10])
-    with pytest.raises(Damage, match=message):
-        list(Recording(path).ticks())
 
 
 def test_the_header_is_bounded_too(tmp_path: Path) -> None:

@@ -60,22 +60,6 @@ def test_the_mixed_gpu_models_have_no_counters() -> None:
     assert all(model.compute_capability < (9, 0) for model in models)
 
 
-def test_the_page_says_what_the_bundled_scenarios_show() -> None:
-    """Whose the GPUs are, and that bounds are there (tests/sources/simulate/test_simulation.py)."""
-    said = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
-    demo, mixed = (load_scenario(name, BOOK) for name in ("demo", "mixed"))
-
-    assert "Each has a pod, GPU 5 after its first 5 minutes" in said
-    assert [any(scene.work.workloads for scene in gpu.scenes) for gpu in demo.gpus] == [True] * 8
-    assert [bool(gpu.scenes[0].work.workloads) for gpu in demo.gpus].index(False) == 5
-    assert demo.gpus[5].scenes[0].seconds == 300
-    assert "their saturation, time parts and FLOP/s are bounds instead of values" in said
-    assert "the T4 serves, a notebook holds the L40S, and the A10 is free for 10 minutes" in said
-    jobless = [gpu for gpu in mixed.gpus if not gpu.scenes[0].work.workloads]
-    assert [gpu.spec for gpu in jobless] == ["t4", "l40s", "a10"]
-    assert [gpu.scenes[0].story for gpu in jobless] == ["inference", "notebook", "free"]
-
-
 def test_count_story_and_defaults() -> None:
     """What is not said is the story's own."""
     two = scenario(f"gpus: [{{{H100}, story: training, count: 2, tensor: 0.5}}]").gpus

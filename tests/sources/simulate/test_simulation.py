@@ -195,37 +195,6 @@ def test_energy_is_the_integral_of_power(gpu: SimulatedGpu, start: float) -> Non
     assert last.vitals.energy_joules - first.vitals.energy_joules == pytest.approx(joules, rel=1e-6)
 
 
-@settings(max_examples=60)
-@given(gpus(), st.lists(st.sampled_from([0.3, 1.0, 1.7]), min_size=2, max_size=12))
-def test_the_truth_lies_between_the_bounds(gpu: SimulatedGpu, steps: list[float]) -> None:
-    """What is derived of a simulated GPU holds for what it really does, measured or not.
-
-    Shares of cycles are brought to time with one busy clock: where that moved, to a few points.
-    """
-    simulated, clock = simulation(gpu)
-    publisher = Publisher(simulated, BOOK, Rules(), clock)
-    timeline = simulated.gpus[0].timeline
-    publisher.tick()
-    then = 0.0
-    for step in steps:
-        clock.advance(step)
-        (picture,) = publisher.tick().gpus
-        now = then + step
-        share = picture.shares[0] if picture.shares else None
-        if share is not None and share.utilization is not None and share.utilization.seconds:
-            before, after = timeline.integral(then), timeline.integral(now)
-            truth = {unit: (getattr(after, unit) - getattr(before, unit)) / step for unit in UNITS}
-            if share.saturation is not None:
-                bounds = share.saturation.bounds
-                slack = 0.05 if share.saturation.complete else 1e-9
-                assert max(truth.values()) <= bounds.upper + slack
-                assert max(truth.values()) >= bounds.lower - slack
-                for unit, of in share.saturation.unmeasured.items():
-                    if unit in truth:
-                        assert of.lower - 1e-9 <= truth[unit] <= of.upper + 1e-9
-        then = now
-
-
 def test_power_follows_activity_and_the_clock_gives_way_to_the_limit() -> None:
     """A lower limit lowers the clock and never the other way round."""
 

@@ -52,9 +52,8 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The behaviour that a scenario names in ``story``."""
+    """The behaviour that a scenario names in ``story``; docs/demo.md describes each."""
 
-    help: str
     behave: Callable[[Parameters, int], Behaviour] | None
     """From parameters and the number of SMs; None while the GPU is lost."""
     holder: Holder | None = None
@@ -149,20 +148,13 @@ XID = Parameter(79, 1, 999, "count")
 _TENSOR_AND_DRAM = {"tensor": _ratio(0.6, most=0.9), "dram": _ratio(0.4, most=0.9)}
 
 STORIES: Mapping[str, Story] = {
-    "training": Story(
-        "Steady bf16 training: tensor cores busy, near the power limit.",
-        _training,
-        TRAINING,
-        {**_TENSOR_AND_DRAM, "memory": _ratio(0.85)},
-    ),
+    "training": Story(_training, TRAINING, {**_TENSOR_AND_DRAM, "memory": _ratio(0.85)}),
     "inference": Story(
-        "Decoding with a large batch: bound by memory bandwidth, tensor cores mostly waiting.",
         _inference,
         Holder("vllm", "serving", "serving"),
         {"dram": _ratio(0.85), "tensor": _ratio(0.12, most=0.9), "memory": _ratio(0.9)},
     ),
     "starved": Story(
-        "Training that waits for its data: all or nothing, `duty` of each `period` busy.",
         _starved,
         TRAINING,
         {
@@ -173,32 +165,23 @@ STORIES: Mapping[str, Story] = {
         },
     ),
     "spinner": Story(
-        "A kernel that spins on `sms` SMs: 100 % utilization, next to no work and power.",
         _spinner,
         Holder("python3", "bob", "other"),
         {"sms": Parameter(1, 1, 1024, "count"), "memory": _ratio(0.02)},
     ),
     "notebook": Story(
-        "Idle, but a notebook keeps its context and memory.",
         lambda of, sm_count: Behaviour(_steady(QUIET), of["memory"]),
         Holder("ipykernel_launc", "carol", "notebook"),
         {"memory": _ratio(0.25)},
     ),
-    "free": Story("Nobody is on it.", lambda of, sm_count: Behaviour(_steady(QUIET), awake=False)),
+    "free": Story(lambda of, sm_count: Behaviour(_steady(QUIET), awake=False)),
     "power-capped": Story(
-        "Dense matrix work under a power limit of `limit` times the default: the clock is low.",
-        _power_capped,
-        TRAINING,
-        {"limit": _ratio(0.34, 0.25, 1.0), "memory": _ratio(0.7)},
+        _power_capped, TRAINING, {"limit": _ratio(0.34, 0.25, 1.0), "memory": _ratio(0.7)}
     ),
     "collective": Story(
-        "A rank that waits in an all-reduce: busy, but only the links work.",
-        _collective,
-        TRAINING,
-        {"link": _ratio(0.35, 0.0, 0.9), "memory": _ratio(0.85)},
+        _collective, TRAINING, {"link": _ratio(0.35, 0.0, 0.9), "memory": _ratio(0.85)}
     ),
     "failing": Story(
-        "Trains for `works`, raises `xid`, is lost for `lost`, comes back, and so on.",
         _training,
         TRAINING,
         {
@@ -209,8 +192,6 @@ STORIES: Mapping[str, Story] = {
             "memory": _ratio(0.85),
         },
     ),
-    "lost": Story(
-        "Raises `xid` and does not answer; in a sequence only.", None, None, {"xid": XID}
-    ),
+    "lost": Story(None, None, {"xid": XID}),
 }
 """By name. The parameter ``xid`` means that the GPU raises it as it is lost."""

@@ -18,7 +18,7 @@ import pytest
 
 from tests.benchmarks import peers, viewers
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
-from tests.benchmarks.rig import EPOCH, Accelerated, busy_node, series
+from tests.benchmarks.rig import EPOCH, Accelerated, busy_node
 from tests.conftest import require_tool
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
@@ -242,8 +242,3 @@ def test_memory_stays_flat_over_thousands_of_ticks(
         tracemalloc.stop()
         bench.stop()
     assert after - before < GROWTH_BYTES
-
-
-def test_series_counts_samples_only() -> None:
-    """Headings and empty lines are no series."""
-    assert series('# HELP a b\n# TYPE a gauge\na 1\n\na{b="c"} 2\n# EOF\n') == 2

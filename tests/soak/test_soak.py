@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.run import Sample, Soak, Verdict, main, summary
+from tests.soak.run import Sample, Soak, Verdict, summary
 
 HOURS = 0.2
 
@@ -41,9 +41,3 @@ def test_growth_after_the_warm_up_counts() -> None:
     short = replace(verdict, warm=[])
     assert (short.drift_mb, short.growth_mb) == (0.0, 0.0)
     assert summary(verdict, most_rows=4).count("\n") == 5
-
-
-def test_hours_are_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--hours=never"])
-    assert "--hours" in capsys.readouterr().err

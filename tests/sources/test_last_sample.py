@@ -36,22 +36,6 @@ def test_the_first_call_only_begins() -> None:
     assert held.take(2.0) == dcgm(age_seconds=2.0)
 
 
-def test_a_round_gets_the_mean_of_what_stood_in_it() -> None:
-    """Each activity counts for as long as it stood, and its bytes are a rate."""
-    held = Held()
-    held.restart(10.0)
-    held.put(dcgm(0.2, pcie_transmit_bytes=100.0), 10.0, FOREVER)
-    held.put(dcgm(0.8, pcie_transmit_bytes=600.0, seconds=2.0), 11.0, FOREVER)
-
-    found = held.take(14.0)
-
-    assert found is not None
-    assert found.seconds == 4.0
-    assert found.engine == pytest.approx((0.2 + 3 * 0.8) / 4)
-    assert found.pcie_transmit_bytes == pytest.approx(100 + 3 * 300)
-    assert found.age_seconds == 3.0
-
-
 def test_what_one_activity_lacks_is_not_known_of_the_round() -> None:
     """It is not taken for 0, and not for the mean of the rest."""
     held = Held()

@@ -97,18 +97,6 @@ def test_rest_is_no_sign_of_life() -> None:
     assert dead.read(DEAD, 13.0, working=False)
 
 
-@pytest.mark.parametrize(("on", "off"), [(2, 1), (1, 1), (1, 9), (30, 30)])
-def test_contradictions_of_short_work_add_up(on: int, off: int) -> None:
-    """A load of 2 s on and 1 s off never lasts for 3 s."""
-    dead = Dead(Journal("GPU 0"))
-    working = [now % (on + off) < on for now in range(300)]
-    found = [dead.read(DEAD, float(now), working=works) for now, works in enumerate(working)]
-
-    first = found.index(False)
-    assert sum(working[: first + 1]) == 4
-    assert not any(found[first:])
-
-
 def test_old_activity_has_more_time() -> None:
     """The mean over 30 s before the work began is 0 for as long as it stands."""
     dead = Dead(Journal("GPU 0"))

@@ -137,13 +137,6 @@ def lines(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
     return [r.getMessage() for r in caplog.records if word in r.getMessage()]
 
 
-def test_only_the_included_gpus_are_read(start: Start) -> None:
-    """By index and UUID, mixed."""
-    fleet, _ = start(THREE, "0", "GPU-c2")
-    assert wait_until(lambda: settled(fleet)) == {"GPU-a0": True, "GPU-c2": True}
-    assert fleet.problem is None
-
-
 def test_a_gpu_excluded_by_index_is_never_opened(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -220,23 +220,6 @@ def test_power_follows_activity_and_the_clock_gives_way_to_the_limit() -> None:
     assert run("training").vitals.throttle_reasons == frozenset()
 
 
-def test_temperature_lags_behind_power() -> None:
-    """It rises over minutes and falls when the work ends."""
-    free = Scene("free", {}, None, 600.0)
-    work = Scene("training", {"tensor": 0.6, "dram": 0.4, "memory": 0.5}, None, 600.0)
-    simulated, clock = simulation(SimulatedGpu("h100-sxm5-80gb", (free, work)))
-    celsius = []
-    for _ in range(40):
-        clock.advance(30.0)
-        reading = read(simulated)
-        assert reading is not None
-        celsius.append(reading.vitals.temperature_celsius or 0.0)
-
-    assert celsius[18] < 35
-    assert celsius[18] < celsius[20] < celsius[21] < celsius[25]
-    assert celsius[38] > 65
-
-
 def test_seed_host_and_port_tell_nodes_apart_and_nothing_else_does() -> None:
     """Many demo daemons do not collide; the same one is the same again."""
     scenario = load_scenario("demo", BOOK)

@@ -46,7 +46,7 @@ FP64_OVER_FP32 = 0.5
 
 
 class TensorSplit(NamedTuple):
-    """The tensor activity by what the source shows of its precision; shares of cycles."""
+    """The tensor activity by what shows of its precision; shares of cycles."""
 
     fp64: float
     int8: float
@@ -54,10 +54,7 @@ class TensorSplit(NamedTuple):
     rest: float
 
     def by_precision(self, assumed: str | None) -> dict[str, float]:
-        """Return the activity of each precision that was active, the rest under `assumed`.
-
-        Where that is not known, the rest is left out.
-        """
+        """Return the activity of each precision that was active, the rest under `assumed`."""
         parts = {} if assumed is None else {assumed: self.rest}
         for precision, ratio in (("fp64_tensor", self.fp64), ("int8_tensor", self.int8)):
             if ratio > 0.0:
@@ -66,10 +63,9 @@ class TensorSplit(NamedTuple):
 
 
 def tensor_split(activity: Activity) -> TensorSplit | None:
-    """Split the tensor activity; None where it is not read. What is not split is the rest.
+    """Split the tensor activity, perhaps with vector FP16; None where it is not read.
 
-    FP64 is the larger of DMMA and DFMA, which are two names for it. Vector FP16 is in it where the
-    two are only read together.
+    FP64 is the larger of DMMA and DFMA, which are two names for it.
     """
     tensor = tensor_activity(activity)
     if tensor is None:
@@ -83,11 +79,10 @@ def tensor_split(activity: Activity) -> TensorSplit | None:
 def assumed_flops(
     activity: Activity, ceilings: Ceilings, clocks: Clocks, *, tensor_cores: bool
 ) -> dict[str, float]:
-    """Return FLOP/s by precision, with the tensor work that nothing shows the precision of under
-    `ceilings.assumed_precision`.
+    """Return FLOP/s by precision, with tensor work that is not split under the assumed one.
 
-    A vector pipe that was not read, or has no published rate, is left out. Empty where the GPU has
-    a tensor pipe whose work is not known: vector work alone would be taken for the total.
+    A vector pipe that was not read, or has no published rate, is left out. Empty where tensor work
+    is not known: vector work alone would be taken for the total.
     """
     peaks = ceilings.peak_flops_per_second
     flops: dict[str, float] = {}
@@ -128,13 +123,11 @@ def measured_flops_bounds(
 ) -> Bounds | None:
     """Return bounds of FLOP/s over all precisions; None where no clock or peak is known.
 
-    Lower: what is known to be FP64 or integers at its rate, the other tensor activity at the
-    slowest float precision that it can be, vector work 0, as all of a pipe may be that is tensor
-    and vector FP16 in one.
-    Upper: FP64 at its rate, integers at the fastest of 8 and 4 bits, the other tensor activity at
-    the fastest float precision, plus the vector pipes at full FMA rate, units that are only read
-    together at that of the faster. Pipes that were not read enter with their upper bound. Both are
-    at the clocks that the mean clock may have been.
+    Lower: FP64 and integers at their rate, other tensor activity at the slowest float precision
+    that it can be, vector work 0, as is a pipe that is tensor and vector FP16 in one.
+    Upper: integers at the fastest of 8 and 4 bits, other tensor activity at the fastest float
+    precision, plus the vector pipes at full FMA rate, units that are only read together at that of
+    the faster. Pipes that were not read enter with their upper bound.
     """
     peaks = ceilings.peak_flops_per_second
     vector, tensor = clocks.ratio("fma"), clocks.ratio("tensor")
@@ -197,8 +190,7 @@ def estimated_flops_bounds(
     """Return bounds of FLOP/s of a GPU that was busy for `utilization_ratio`; the lower is 0.
 
     Upper = U x (fastest tensor + FP64 + FP32 + FP16 rate); from compute capability 8.6 on FP32 and
-    FP16 share units, so the larger of the two counts. Give the upper utilization for a bound on the
-    interval, or mean + margin for one on the integral. A single clock sample may have missed the
+    FP16 share units, so the larger of the two counts. A single clock sample may have missed the
     busy time, so without a busy average the highest SM clock of the device is taken.
     """
     if ceilings is None or not (peaks := ceilings.peak_flops_per_second):
@@ -237,9 +229,7 @@ def tensor_rates(
 ) -> TensorRates:
     """Return the rates of a full tensor pipe at these clocks; 0 where there is none to be known.
 
-    FP64 whose rate on the tensor pipe is not published is between that of the vector pipe and
-    twice as much (GA100, GH100). Where the GPU is not known to have it, what is shown as FP64 is
-    some floating point. Integers that are shown without a published rate are so, too.
+    What is shown as FP64 or integers that the GPU is not known to have is some floating point.
     """
     peaks = ceilings.peak_flops_per_second
     rates = [peaks[precision] for precision in FLOAT_TENSOR if precision in peaks]
@@ -280,14 +270,9 @@ def vector_peaks(
 ) -> tuple[float, float, float]:
     """Return the highest FP64, FP32 and FP16 vector FLOP/s, bounded where a row has none."""
     fp32 = peaks.get("fp32", 0.0)
-    fp64 = peaks.get("fp64")
-    fp16 = peaks.get("fp16")
-    if fp64 is None:
-        fp64 = fp32 * FP64_OVER_FP32
-    if fp16 is None:
-        has_fp16 = compute_capability is None or compute_capability >= FIRST_WITH_FP16
-        fp16 = fp32 * FP16_OVER_FP32 if has_fp16 else 0.0
-    return fp64, fp32, max(fp16, peaks.get("bf16", 0.0))
+    has_fp16 = compute_capability is None or compute_capability >= FIRST_WITH_FP16
+    fp16 = peaks.get("fp16", fp32 * FP16_OVER_FP32 if has_fp16 else 0.0)
+    return peaks.get("fp64", fp32 * FP64_OVER_FP32), fp32, max(fp16, peaks.get("bf16", 0.0))
 
 
 def _upper(saturation: Saturation, resource: str) -> float:

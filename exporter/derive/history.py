@@ -71,10 +71,8 @@ NOTHING_SAMPLED = Sampled()
 
 
 def sampled(vitals: Vitals, seconds: float | None, engine: float | None) -> Sampled:
-    """Return the clock samples of an interval of `seconds`; nothing where the driver has none.
-
-    Where no utilization was sampled beside them they are held to be those of the `engine` activity.
-    """
+    """Return the clock samples of an interval; without a utilization of theirs they are held to be
+    those of the `engine` activity."""
     mean, utilization = vitals.mean_sm_clock_hertz, vitals.utilization
     if mean is None:
         return NOTHING_SAMPLED
@@ -91,10 +89,8 @@ def sampled(vitals: Vitals, seconds: float | None, engine: float | None) -> Samp
 
 
 def _paired(vitals: Vitals) -> bool:
-    """Return whether the utilization is that of the clock samples.
-
-    Of the first interval only that of the newest sample is known.
-    """
+    """Return whether the utilization is that of the clock samples: of the first interval it is of
+    the newest sample alone."""
     if vitals.utilization is None:
         return False
     one = vitals.busy_sm_clock_hertz == vitals.mean_sm_clock_hertz
@@ -128,13 +124,7 @@ class ClockHistory:
         new, past = self.new.plus(samples), self.past
         if _paired(vitals):
             past = past.plus(samples, exp(-samples.seconds / MEMORY_SECONDS))
-        return replace(
-            self,
-            past=past,
-            new=new,
-            newest=new,
-            silent_seconds=0.0,
-        )
+        return replace(self, past=past, new=new, newest=new, silent_seconds=0.0)
 
     def measured(self, engine: float | None, seconds: float) -> ClockHistory:
         """Return the history at the end of an interval of the counters with this activity."""
@@ -165,10 +155,8 @@ class ClockHistory:
         return covariance / variance
 
     def mean_clock(self, engine: float | None, now: float | None) -> float | None:
-        """Return the mean SM clock in hertz of an interval with this engine activity.
-
-        `now` is the clock as polled at its end, which stands where there are no samples.
-        """
+        """Return the mean SM clock in hertz of an interval with this engine activity; without
+        samples `now`, the clock as polled at its end."""
         samples = self.newest
         if not samples.seconds or self.silent_seconds > LONGEST_SILENCE_SECONDS:
             return now

@@ -53,10 +53,9 @@ def is_idle(
         idle = max(GR or U, SM, DRAM or m, encoder, decoder, JPEG, OFA) < 1 %
                and PCIe + NVLink < 10 MB/s, where readable
 
-    GR = engine active; U = `utilization_ratio`, used where GR is not read, and m =
-    `memory_utilization_ratio`, used where DRAM is not: copies run without a kernel, so a model that
-    is being loaded shows in m alone. `vitals` gives the video engines where the counters do not.
-    All three are None where the board's readings are not this share's.
+    U and m are used where GR and DRAM are not read: copies run without a kernel, so a model that is
+    being loaded shows in m alone. These and `vitals`, which gives the video engines, are None where
+    the board's readings are not this share's.
     """
     limit = rules.activity_ratio
     busy = busy_ratio(activity, utilization_ratio)
@@ -87,10 +86,9 @@ def is_held(
 ) -> bool | None:
     """Return whether someone keeps the share from others; None where that is not known.
 
-    A compute or MPS process holds it unless its command is ignored; names are compared as the
-    kernel cuts them, and a process without a known name holds. Graphics processes do not. An MPS
-    server holds through its clients, which the driver lists. Where processes cannot be listed, the
-    used memory beyond the reserved decides, except on coherent memory, where it means little.
+    A compute or MPS process holds it unless its command is ignored; a process without a known name
+    holds, and a graphics process does not. Where processes cannot be listed, the used memory
+    decides, except on coherent memory, where it means little.
     """
     if processes is None:
         if memory is None or coherent_memory:
@@ -113,12 +111,8 @@ def holding(processes: Sequence[Process], rules: IdleRules) -> list[Process]:
 def holder(
     processes: Sequence[Process] | None, held: bool | None, rules: IdleRules
 ) -> Holder | None:
-    """Return the holder of a share, exactly one while it is held.
-
-    It is the process with the most memory; unknown memory counts as 0, and of equal processes the
-    one with the lowest number is taken. Where the processes are not known and used memory alone
-    shows that the share is held, nothing is known of the holder.
-    """
+    """Return the holder of a share, exactly one while it is held: the process with the most memory
+    (0 where unknown), of equal ones that with the lowest number."""
     if not held:
         return None
     largest = min(
@@ -132,10 +126,7 @@ def holder(
 
 
 def with_workload(holder: Holder | None, work: ShareWork) -> Holder | None:
-    """Return the holder with its workload.
-
-    It is that of its process; where that belongs to none that is known, the only one there is.
-    """
+    """Return the holder with the workload of its process, else with the only one there is."""
     if holder is None:
         return None
     workload = None if holder.pid is None else work.of_process.get(holder.pid)

@@ -34,10 +34,8 @@ def roofline(
     """Return the work, traffic and distances of a measured interval.
 
     `activity` and `saturation` are shares of cycles, `timed` is the activity in shares of time.
-
-    Intensity = FLOP/s / DRAM bytes/s (operational intensity: traffic after the caches), with tensor
-    work in the assumed precision; it and the roof ratios exist where every unit of the saturation
-    is read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
+    Intensity (FLOP/s / DRAM bytes/s: traffic after the caches) and roof ratios exist where every
+    unit of the saturation is read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
     """
     dram_bytes = dram_bytes_per_second(activity.dram, ceilings, clocks, device)
     dram_bounds = None
@@ -90,8 +88,7 @@ def estimated_roofline(
     *,
     tensor_cores: bool,
 ) -> Roofline | None:
-    """Return what follows from the utilization and an estimate of the saturation that agrees with
-    it: bounds of the FLOP/s and of the traffic."""
+    """Return the bounds of FLOP/s and traffic that follow from utilization and estimate."""
     if ceilings is None:
         return None
     flops = estimated_flops_bounds(
@@ -117,9 +114,8 @@ def estimated_roofline(
 def dram_bandwidth_now(ceilings: Ceilings | None, clocks: Clocks, device: Device) -> float | None:
     """Return the bytes/s that this share's part of the DRAM can move at its present clock.
 
-    Bandwidth = memory clock x 2 x bus bits / 8. The factor is 2 for every memory type, because the
-    driver reports half of the effective data rate. Without clock or bus width it is that of the
-    spec.
+    Bandwidth = memory clock x 2 x bus bits / 8, else that of the spec. The factor is 2 for every
+    memory type, because the driver reports half of the effective data rate.
     """
     if ceilings is None:
         bus, part = device.memory_bus_width_bits, None if device.mig else 1.0
@@ -144,11 +140,8 @@ def dram_bytes_per_second(
 def dram_bounds_per_second(
     saturation: Saturation, ceilings: Ceilings | None, clocks: Clocks, device: Device
 ) -> Bounds | None:
-    """Return bounds of the traffic in bytes/s where DRAM activity is bounded by `saturation`.
-
-    At the memory clock that was polled or that of the spec, whichever fits: a memory that is idle
-    when the clock is polled may run more slowly than it did while it was busy.
-    """
+    """Return bounds of the traffic in bytes/s where DRAM activity is bounded by `saturation`: at
+    the memory clock that was polled or that of the spec, whichever fits."""
     dram = saturation.unmeasured.get("dram")
     now = dram_bandwidth_now(ceilings, clocks, device)
     if dram is None or now is None:
@@ -163,8 +156,7 @@ def intensity_bounds(
     """Return bounds of the intensity in FLOP per byte; None where they have no upper end.
 
     F_lower / B_upper <= I <= F_upper / B_lower, with `dram_bytes` for both ends where it is
-    measured. Without a lower bound of the traffic (below 1 MB/s) the intensity may be anything from
-    the lower end on, and the bounds of work and traffic say all that is known.
+    measured. Below 1 MB/s of traffic there is no upper end.
     """
     traffic = dram_bounds if dram_bytes is None else Bounds(dram_bytes, dram_bytes)
     if flops is None or traffic is None or traffic.lower < LEAST_DRAM_BYTES_PER_SECOND:
@@ -198,9 +190,7 @@ def roof_ratios(
     that share is known for memory and every precision of the tensor work, the assumed one among
     them; for vector units it is 1. Of FP32 and FP16 the larger is taken.
     """
-    ratios = {
-        "clock": max(busiest_pipe(timed), cut(timed.dram or 0.0)),
-    }
+    ratios = {"clock": max(busiest_pipe(timed), cut(timed.dram or 0.0))}
     bandwidth = None if ceilings is None else ceilings.memory_bandwidth_bytes_per_second
     vector_clock, tensor_clock = clocks.ratio("fma"), clocks.ratio("tensor")
     if (

@@ -44,16 +44,13 @@ def measured(
 
     fma, the FP32/FP16 units: separate pipes below compute capability 8.6, so max(fp32, fp16).
     From 8.6 on they share hardware and fma lies in [max(fp32, fp16), min(1, fp32 + fp16)].
-    `ratio` and `unit` take its lower end, `bounds` both. A source that reads both units together
-    gives fma as it is. Where tensor and FP16 are one pipe (Turing), that pipe is the unit tensor.
-    `unit` is the first of dram, tensor, fma, fp64, int that is the busiest; None while nothing is
-    active.
+    `ratio` and `unit` take its lower end, `bounds` both. Where tensor and FP16 are one pipe
+    (Turing), that pipe is the unit tensor. `unit` is the first of dram, tensor, fma, fp64, int that
+    is the busiest; None while nothing is active.
 
-    Complete = engine, SM, tensor (where the GPU has it), fp64, fp32 and fp16 (or both together, or
-    FP16 within the tensor pipe) and DRAM are all read.
-    Otherwise what is not read is bounded: a pipe by SM activity, else engine activity, else the
-    utilization, else 1; SM by engine activity or utilization, and from below by the busiest pipe;
-    DRAM as in `estimated`. `utilization` must be None where it is not of this share.
+    Complete = engine, SM and every unit but int are read. Otherwise what is not read is bounded: a
+    pipe by SM activity, else engine activity, else the utilization, else 1; SM by engine activity
+    or utilization, and from below by the busiest pipe; DRAM as in `estimated`.
     """
     fma = _fma(activity, compute_capability)
     highest, unit = 0.0, None
@@ -78,14 +75,7 @@ def measured(
             ratio=highest,
             unit=unit,
         )
-    return _incomplete(
-        activity,
-        lower=highest,
-        fma=fma,
-        tensor_cores=tensor_cores,
-        utilization=utilization,
-        memory_use=memory_use,
-    )
+    return _incomplete(activity, highest, fma, utilization, memory_use, tensor_cores=tensor_cores)
 
 
 def _fma(activity: Activity, compute_capability: tuple[int, int] | None) -> Bounds:
@@ -99,12 +89,12 @@ def _fma(activity: Activity, compute_capability: tuple[int, int] | None) -> Boun
 
 def _incomplete(
     activity: Activity,
-    *,
     lower: float,
     fma: Bounds,
-    tensor_cores: bool,
     utilization: Utilization | None,
     memory_use: MemoryUtilizationUse | None,
+    *,
+    tensor_cores: bool,
 ) -> Saturation:
     """Bound what was not read; `lower` is the highest activity read, `fma` its bounds of FMA."""
     tensor = tensor_activity(activity)
@@ -183,9 +173,8 @@ def estimated(
         0 <= DRAM <= m + 0.15 where that was checked, else max(U, m + 0.15);  DRAM ~ 0.77 m
 
     U = `upper_ratio`, which already holds the sampling margin of its reader, m = the upper memory
-    utilization (1 where unknown: copy engines move data without a kernel). The bounds hold for
-    averages over the same interval; their midpoint is not an estimate and must not be shown. Not
-    for MIG instances and vGPU guests, whose utilization includes that of others.
+    utilization (1 where unknown: copy engines move data without a kernel). Their midpoint is not an
+    estimate and must not be shown.
     """
     cap = Bounds(0.0, cut(utilization.upper_ratio))
     dram = Bounds(0.0, _dram_upper(utilization, memory_use))

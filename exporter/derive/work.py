@@ -56,7 +56,7 @@ class Rates(NamedTuple):
 
     @property
     def whole(self) -> float:
-        """Of all of them together."""
+        """Both together."""
         return self.tensor + self.vector
 
 
@@ -76,8 +76,7 @@ def rates_of_work(
 ) -> Rates | None:
     """Return how fast work in these precisions can be done; None where no peak or clock is known.
 
-    Where a precision is not known, or has no published rate, it may be any; FP64 units count only
-    then.
+    One that is not known or has no published rate may be any; FP64 units count only then.
     """
     peaks = ceilings.peak_flops_per_second
     seen, most = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")

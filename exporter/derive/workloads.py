@@ -122,11 +122,10 @@ def with_running(
     pods: Mapping[str, Pods],
     shares: Iterable[OnShare],
 ) -> WorkloadReport:
-    """Return the report of a source, completed by the last one of pods that still run.
+    """Return the report of a source, completed by the last one of `pods` that still run.
 
     A kubelet that has just started answers before it knows its pods. Where it lists no device at
-    all, and a pod that had one runs, it does not say either which others are free. `pods` is what
-    `pods_of` returned before.
+    all, and a pod that had one runs, it does not say either which others are free.
     """
     members = [each.membership for share in shares for each in share.processes or ()]
     running = {member.pod_uid for member in members if member is not None}
@@ -225,11 +224,8 @@ def _inferred_pods(
     given: Mapping[ShareKey, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
-    """Return by UID the pods that only their GPUs identify: one pod has all that they run on.
-
-    Where that is the same pod for two UIDs, one of them uses GPUs that were not given to it: which
-    one is not known.
-    """
+    """Return by UID the pods that only their GPUs identify: one pod, of one UID, has all that they
+    run on."""
     candidates: dict[str, dict[ShareKey, set[Workload]]] = {}
     for share in shares:
         containers = _containers_of_pods(given.get(share.key, ()))
@@ -350,8 +346,7 @@ def _pod(
 
 
 def _identity(workload: Workload, container: str) -> tuple[str, ...]:
-    """Return by what a workload that has a process is found to be one that the share was given to:
-    the job, the container of a pod, or the id."""
+    """Return what identifies a workload: its job, the container of a pod, or its id."""
     if workload.scheduler == "slurm":
         return "slurm", workload.job
     if workload.scheduler == "kubernetes":

@@ -17,8 +17,7 @@ PREFIX = "DCGM_FI_PROF_"
 HIGHEST_RATIO = 1.25
 """The limit of a plausible ratio: a mean over cycles may be a little above 1."""
 HIGHEST_RATE = 1e14
-"""The limit of plausible bytes per second, fifty times NVLink 5. DCGM's blank values are above it:
-2^47 for floating point, and about 9.22e18 for 64 bits."""
+"""Fifty times NVLink 5, in bytes per second; DCGM's blank values, 2^47 and 9.22e18, are above."""
 
 
 class ProfilingField(NamedTuple):

@@ -57,7 +57,7 @@ class Readers(Protocol):
 
     @property
     def counter_states(self) -> Mapping[str, CounterState]:
-        """The states of the counter sources in use that read all GPUs at once."""
+        """The counter sources in use that read all GPUs at once."""
 
 
 class TrainingReports(Protocol):
@@ -93,10 +93,7 @@ class WorkloadSource(Protocol):
     """The source whose state the publisher shows for it: kubernetes, slurm, container."""
 
     def report(self) -> WorkloadReport | None:
-        """Return the last good report, the same object until it changes; None before the first.
-
-        It stays while the source cannot be read.
-        """
+        """Return the last good report, the same object until it changes; None before the first."""
 
     @property
     def state(self) -> SourceState | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from exporter.model.workload import Membership
 
 SUSPENDED = "suspended: it sleeps and is not woken"
-"""The problem of a healthy GPU in runtime suspend, which is not woken up."""
+"""The problem of a healthy GPU in runtime suspend."""
 
 THROTTLE_REASONS = (
     "sw_power_cap",
@@ -158,8 +158,8 @@ class Utilization:
     """Share of time in which device memory was read or written, as the driver reports it."""
     memory_upper_ratio: float | None = None
     settled_ratio: float | None = None
-    """The part of the upper bound that the next reading does not change. It may exceed 1, because
-    the first sample began before the interval."""
+    """The part of the upper bound that the next reading does not change; above 1 where the first
+    sample began before the interval."""
     open_ratio: float | None = None
     """The time since the last sample, as a ratio of the interval; the next reading covers it."""
     memory_settled_ratio: float | None = None
@@ -311,8 +311,8 @@ class Vitals:
     throttle_reasons: frozenset[str] | None = None
     """The present throttle reasons, by the names of ``gpu_throttle_seconds_total``."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)
-    """The driver's totals for the reasons that it counts; also ``thermal``, the sum of both thermal
-    reasons, and ``low_utilization``, which is not throttling."""
+    """The driver's totals; also ``thermal``, the sum of both thermal reasons, and
+    ``low_utilization``, which is not throttling."""
     pcie_transmit_bytes: float | None = None
     """Since the last read, where the driver's counter cannot have wrapped unseen."""
     pcie_receive_bytes: float | None = None
@@ -410,8 +410,7 @@ class Reading:
     shares: tuple[ShareReading, ...]
     health: Health | None = None
     states: Mapping[str, str] = field(default_factory=dict)
-    """Why a group of readings is absent: group -> unsupported, no_permission, old_driver, ...; that
-    of one GPU instance has its number in the name (`share_group`)."""
+    """Why a group of readings (`share_group`) is absent: unsupported, no_permission ..."""
     cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)
     """By cadence (slow, static): the age of its readings, in seconds."""
     read_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -423,8 +422,7 @@ class SlotReport:
     """The report on one GPU after a round."""
 
     index: int
-    """The slot of the GPU, which is unique and stable; the GPU's own index, in `device`, changes if
-    the driver renumbers its GPUs."""
+    """The slot of the GPU, stable also where the driver renumbers its GPUs."""
     device: Device | None
     reading: Reading | None
     problem: str | None

@@ -31,16 +31,7 @@ from exporter.model.workload import NO_WORK, ShareWork, Workload
 TIME_PARTS = ("idle", "narrow", "unsaturated", "clock", "saturated")
 RECENT_SECONDS = 10.0
 """The window for what a share does now; work and waiting alternate within it."""
-LIMITERS = (
-    "idle",
-    "input",
-    "communication",
-    "latency",
-    "memory",
-    "compute",
-    "clock",
-    "unknown",
-)
+LIMITERS = ("idle", "input", "communication", "latency", "memory", "compute", "clock", "unknown")
 PRECISIONS = (
     "fp64",
     "fp64_tensor",
@@ -68,7 +59,7 @@ PEAK_CLOCKS: dict[str, tuple[str, ...]] = {
     "int": ("vector",),
     "dram": ("memory",),
 }
-"""By unit: the key in `Ceilings.peak_clock_hertz` for its datasheet peak, the first known."""
+"""By unit: the keys in `Ceilings.peak_clock_hertz` for its datasheet peak; the first counts."""
 
 CLOCK_UNITS: dict[str, str] = {
     precision: "tensor" if "_tensor" in precision else "fma" for precision in PRECISIONS
@@ -165,9 +156,9 @@ class TimeParts:
     saturated: float
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """Work and traffic per second over the last interval, against the ceilings."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRates:
+    """Work and traffic per second over some time, against the ceilings."""
 
     flops_per_second: Mapping[str, float] = field(default_factory=dict)
     """By precision; tensor work under the assumed one. Empty where not measured."""
@@ -176,15 +167,12 @@ class Roofline:
     intensity_flops_per_byte: float | None = None
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis: spec, clock, achievable."""
-    tensor_flops_utilization_ratio: float | None = None
-    """OFU = tensor activity x SM clock / tensor peak clock (arXiv 2605.20799)."""
     dram_bounds_bytes_per_second: Bounds | None = None
     """Where the traffic is not measured."""
     intensity_bounds_flops_per_byte: Bounds | None = None
     """Where the intensity is not measured and both ends are known."""
     stated_flops_per_second: float | None = None
-    """What the training jobs on it report, limited to what the GPU can do; without counters also
-    the lower end of `flops_bounds_per_second`."""
+    """What the training jobs on it report, limited to what the GPU can do."""
     dram_estimate_bytes_per_second: float | None = None
     """The likely traffic where it is not measured."""
 
@@ -192,6 +180,14 @@ class Roofline:
     def total_flops_per_second(self) -> float | None:
         """FLOP/s of all precisions together; None where not measured."""
         return sum(self.flops_per_second.values()) if self.flops_per_second else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline(WorkRates):
+    """The last interval."""
+
+    tensor_flops_utilization_ratio: float | None = None
+    """OFU = tensor activity x SM clock / tensor peak clock (arXiv 2605.20799)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +235,8 @@ class ShareTotals:
     data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Recent:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent(WorkRates):
     """What a share did over the last `RECENT_SECONDS`, or over its last interval if that is longer.
 
     Means over the observed time; None (or missing) where that was not known for any of it.
@@ -265,19 +261,8 @@ class Recent:
     """By limiter: its share of time."""
     limiter: str | None = None
     """The limiter of most of the time, with hysteresis."""
-    roof_ratio: Mapping[str, float] = field(default_factory=dict)
-    """By basis."""
-    flops_per_second: Mapping[str, float] = field(default_factory=dict)
-    """By precision."""
-    flops_bounds_per_second: Bounds | None = None
-    dram_bytes_per_second: float | None = None
-    intensity_flops_per_byte: float | None = None
-    dram_bounds_bytes_per_second: Bounds | None = None
-    intensity_bounds_flops_per_byte: Bounds | None = None
-    stated_flops_per_second: float | None = None
     estimates: Mapping[str, float] = field(default_factory=dict)
     """By resource (tensor, fma, dram): the likely activity of those that are not measured."""
-    dram_estimate_bytes_per_second: float | None = None
     intensity_estimate_flops_per_byte: float | None = None
     """Stated FLOP/s over the estimated traffic."""
     model_flops_utilization_ratio: float | None = None
@@ -285,11 +270,6 @@ class Recent:
     idle_ratio: float | None = None
     """Share of time in idle intervals."""
     held_idle_ratio: float | None = None
-
-    @property
-    def total_flops_per_second(self) -> float | None:
-        """FLOP/s of all precisions together; None where not measured."""
-        return sum(self.flops_per_second.values()) if self.flops_per_second else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +309,7 @@ class Share:
     limiter: str | None = None
     """What limited the last interval."""
     recent: Recent | None = None
-    """Means of the last 10 s, which its state follows from; None before the second reading."""
+    """None before the second reading."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     """By method of inference (client): bounds of the data stall, where that is not measured."""
 
@@ -395,14 +375,13 @@ class Rank:
     loader: Loader = field(default_factory=Loader)
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     data_wait_ratio: float | None = None
-    """Share of the last `RECENT_SECONDS` in which the host waited for data, up to now."""
+    """Share of the last `RECENT_SECONDS` in which the host waited for data."""
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream was empty; None where not measured."""
     owner: str | None = None
     """The user; None if not known, and with --no-process.owner."""
     verified: bool | None = None
-    """Whether the driver lists a process of it on the device; None for a rank without a device. An
-    unverified rank does not change the device's numbers."""
+    """Whether the driver lists a process of it on the device; None for a rank without one."""
     degraded: tuple[str, ...] = ()
     """What is not measured or not verified, by the names of ``TRAINING_DEGRADATIONS``."""
     phase: str | None = None
@@ -449,7 +428,6 @@ class Snapshot:
     devices: Mapping[str, int] = field(default_factory=dict)
     """How many GPUs the bus (pci), the kernel driver (driver) and NVML (nvml) count."""
     ranks: tuple[Rank, ...] = ()
-    """Ordered by job and rank."""
     training: TrainingState | None = None
     """None while no training reports are taken."""
     collectives: Collectives | None = None

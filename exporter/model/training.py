@@ -7,15 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 TRAINING_PHASES = (
-    "data",
-    "h2d",
-    "forward",
-    "backward",
-    "optimizer",
-    "checkpoint",
-    "eval",
-    "logging",
-    "other",
+    *("data", "h2d", "forward", "backward", "optimizer"),
+    *("checkpoint", "eval", "logging", "other"),
 )
 """The phases of a training loop, as ``gpu_training_phase_seconds_total`` names them."""
 
@@ -37,8 +30,7 @@ TRAINING_DEGRADATIONS: Mapping[str, str] = {
     OTHER_DEGRADATION: "a reason that this exporter does not know",
 }
 """What is not measured or not verified of a training process, as
-``roofline_exporter_training_degraded`` names it, and what that means. The daemon finds the last
-two."""
+``roofline_exporter_training_degraded`` names it. The daemon finds the last two."""
 
 TRAINING_REJECTIONS: Mapping[str, str] = {
     "too_large": "longer than 8192 bytes",
@@ -53,8 +45,7 @@ TRAINING_REJECTIONS: Mapping[str, str] = {
     "old": "not newer than what is known",
     "implausible": "more than the process can have done since it began",
 }
-"""Why a report is refused, as ``roofline_exporter_training_rejected_total`` names it, and what that
-means."""
+"""Why a report is refused, as ``roofline_exporter_training_rejected_total`` names it."""
 TRAINING_QUOTAS = frozenset({"rate", "jobs", "ranks"})
 """The reasons that are limits per user or of all users together."""
 TRAINING_SENDERS: Mapping[str, str] = {
@@ -63,12 +54,11 @@ TRAINING_SENDERS: Mapping[str, str] = {
     "user": "uids from 1000 on, of people",
     "unknown": "a uid that this daemon cannot see, as of another user namespace",
 }
-"""The sender of a report over such a limit, as ``roofline_exporter_training_quota_hits_total``
-names it; never the uid, which identifies a person."""
+"""The sender of a report over a limit, as ``roofline_exporter_training_quota_hits_total`` names it;
+never the uid, which identifies a person."""
 STALL_EXCEEDS_IDLE = "stall_exceeds_idle"
 FLOPS_EXCEED_PEAK = "flops_exceed_peak"
-"""The reason for minutes in which a rank reported more data stall than its GPU was idle: the report
-is accepted, the excess is cut."""
+"""The reasons for minutes in which a report was accepted, and cut to what the GPU can have done."""
 
 NO_DEVICE = ""
 """The device of a training process that is known to use no GPU."""
@@ -122,9 +112,8 @@ class TrainingReport:
     owner: str | None = None
     """The name of that user, or the number of one without a name."""
     host_pids: tuple[int, ...] = ()
-    """The pid of the process, from the kernel, then those of its ancestors within its own pid
-    namespace, nearest first, as they are numbered in the namespace of this daemon. Empty where the
-    process cannot be seen."""
+    """The pid of the process, then those of its ancestors within its own pid namespace, nearest
+    first, as numbered for this daemon. Empty where the process cannot be seen."""
     verified: bool = False
     """Whether it is certainly on its device, without the driver's list of processes."""
     world_size: int | None = None
@@ -141,8 +130,7 @@ class TrainingReport:
     flops_launched: bool = False
     """Whether its FLOPs are launched, and maybe not finished yet."""
     phase: str | None = None
-    """The phase that it is in, one of ``TRAINING_PHASES``: it reports again when it leaves. None if
-    it named none."""
+    """The phase that it is in: it reports again when it leaves. None if it named none."""
     announces: bool = False
     """Whether it has ever named a phase: then it does so before every long one."""
     announced_wait_seconds: float = 0.0
@@ -156,8 +144,8 @@ class TrainingReport:
 
 
 RAS_STATES = ("responding", "missing", "unresponsive", "dead")
-"""The states of a rank in NCCL's RAS, from best to worst: it reports; it does not but its process
-answers; its process does not answer either; it is considered dead."""
+"""The states of a rank in NCCL's RAS, from best to worst; of one that is missing the process still
+answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +153,5 @@ class Collectives:
     """The NCCL job whose RAS answers on this node."""
 
     ranks: Mapping[str, int] = field(default_factory=dict)
-    """By `RAS_STATES`: how many of its processes, over all nodes; each counts once, by its worst
-    state in any communicator."""
+    """By `RAS_STATES`: how many of its processes, each by its worst state in any communicator."""
     communicators: int = 0

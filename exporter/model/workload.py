@@ -60,8 +60,7 @@ class DeviceName:
     gpu_instance: int | None = None
     """With one of the last three: this MIG instance of that GPU."""
     profile: str | None = None
-    """Or an instance with this profile (lower case, without dots; empty for any), of which the GPU
-    may have several."""
+    """Or one of the instances with this profile (lower case, without dots; empty for any)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,7 @@ class WorkloadReport:
     allocates: bool = False
     """Whether the list is complete, so that all other devices are free."""
     named: Mapping[str, Workload] = field(default_factory=dict)
-    """By a value of `Membership` (UID of a pod, id of a container, number or SLUID of a Slurm job):
-    the workload with its names."""
+    """By a value of `Membership`: the workload with its names."""
     pod_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By NAMESPACE/POD: the labels of the pod that are published."""
     in_doubt: tuple[DeviceName, ...] = ()

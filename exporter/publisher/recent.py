@@ -22,8 +22,7 @@ ESTIMATE = "estimate"
 SAME_SECONDS = 1e-6
 STEADY_POWER_RATIO = 0.1
 STEADY_UTILIZATION_RATIO = 0.05
-"""How far an interval of a steady window may be from the mean. Energy and utilization are not read
-at the same moment, so it is not less."""
+"""How far an interval of a steady window may be from the mean."""
 LEAST_STEADY_INTERVALS = 5
 
 
@@ -40,7 +39,7 @@ class Settled(NamedTuple):
     memory_open: float = 0.0
 
     def after(self, utilization: Utilization | None, seconds: float) -> Settled:
-        """Return the integrals with one more interval; it adds nothing without a reading."""
+        """Return the integrals with one more interval."""
         if utilization is None or utilization.settled_ratio is None:
             return self
         memory = utilization.memory_settled_ratio
@@ -55,8 +54,7 @@ class Settled(NamedTuple):
     def upper_since(self, before: Settled) -> Utilization | None:
         """Return the upper bounds of the utilization since `before`; None if nothing is settled.
 
-        They are tighter than the mean of the intervals' bounds: the next interval settles what one
-        leaves open, so only the open part of the last one counts.
+        The next interval settles what one leaves open, so only the open part of the last counts.
         """
         seconds = self.seconds - before.seconds
         if not seconds:
@@ -74,7 +72,7 @@ class _Bounded(NamedTuple):
     upper: float = 0.0
 
     def after(self, bounds: Bounds | None, seconds: float) -> _Bounded:
-        """Return the integrals with one more interval; it adds nothing without bounds."""
+        """Return the integrals with one more interval."""
         if bounds is None:
             return self
         return _Bounded(

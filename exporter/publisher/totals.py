@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running totals of one share: counters = ratios x time.
-
-They outlive workers, sessions and changes of source. Nothing is integrated over a gap: an interval
-longer than three polls is not added.
-"""
+"""The running totals of one share: counters = ratios x time, but over a gap."""
 
 from __future__ import annotations
 
@@ -151,8 +147,8 @@ SHARE_TOTALS: Mapping[str, Added] = {
     "idle_energy_joules": _while_idle(_energy, held=False),
     "held_idle_energy_joules": _while_idle(_energy, held=True),
 }
-"""By the field of `ShareTotals`: its increment. The fields that are no sums over measured intervals
-(last busy, idle for, inferred stall, allocated and unopened time) are kept by `ShareIntegral`."""
+"""By the field of `ShareTotals`: its increment. `ShareIntegral` keeps those that are no sums over
+measured intervals."""
 
 
 class ShareIntegral:
@@ -176,10 +172,7 @@ class ShareIntegral:
         energy_joules: float | None,
         unix_seconds: float,
     ) -> None:
-        """Add one interval that ends at `unix_seconds`; nothing without activity and utilization.
-
-        Its length is that of the activity, else that of the utilization.
-        """
+        """Add an interval that ends at `unix_seconds`, as long as its activity or utilization."""
         measured = activity or utilization
         if measured is None:
             return
@@ -215,10 +208,7 @@ class ShareIntegral:
     def add_allocated(
         self, seconds: float, *, allocated: bool | None, held: bool | None, anew: bool = False
     ) -> None:
-        """Add `seconds` of allocated and unopened time; nothing if either is not known.
-
-        `anew` says that the share was allocated to another workload.
-        """
+        """Add allocated and unopened time; `anew` if the share has another workload."""
         if allocated is None or held is None:
             self._unopened_for = None
             return
@@ -230,11 +220,9 @@ class ShareIntegral:
 
     def add_stall(self, method: str, seconds: Bounds) -> None:
         """Add the bounds of the stall in a rank's window."""
-        for field, more in (
-            ("data_stall_lower_seconds", seconds.lower),
-            ("data_stall_upper_seconds", seconds.upper),
-        ):
-            self._sums[field] = merged(self._sums.get(field), {method: more}, add)
+        for end in ("lower", "upper"):
+            field, more = f"data_stall_{end}_seconds", {method: getattr(seconds, end)}
+            self._sums[field] = merged(self._sums.get(field), more, add)
 
     def _cut(self, activity: Activity) -> Activity:
         """Return the activity with ratios cut to 1; count the wrong ones."""

@@ -25,12 +25,11 @@ from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.pcie import pcie_bytes_per_second
 
 MEMORY_CLOCK_TOLERANCE = 0.05
-"""Tolerance of the memory clock of a row: vendors overclock by up to 3 %; boards of one name with
-other memory (GDDR6, GDDR6X) differ by at least a twentieth."""
+"""Vendors overclock by up to 3 %; boards of one name with other memory differ by at least 5 %."""
 
 BUS_WIDTH_TOLERANCE = 0.1
-"""Drivers have counted spare memory channels into the bus width (a B200 is 7680 bits by new
-drivers and 8192 by older ones); boards that differ in hardware differ by a sixth or more."""
+"""Drivers have counted spare memory channels (a B200 is 7680 bits by new drivers and 8192 by older
+ones); boards that differ in hardware differ by a sixth or more."""
 
 
 class SpecBook:
@@ -52,13 +51,11 @@ class SpecBook:
     def find(self, device: Device) -> GpuModel | None:
         """Return the model of this GPU, or None where no row is certainly the right one.
 
-        A vGPU is none: neither its part of the GPU nor its part of the time is known.
         The PCI device id decides if it names one row, else the exact name; of several rows with
-        this id (a laptop GPU and its Max-Q version) those with this name, of several with this
-        name (a desktop GPU and one in a laptop) those with this id. A row whose compute capability,
-        cores or bus width are not what NVML reports describes other hardware. If more than one is
-        left (a GPU sold with two types of memory), the one with the nearest memory clock is meant;
-        without a PCI id, or of one PCI id without that clock, the first, which is the usual one.
+        this id (a laptop GPU and its Max-Q version) those with this name. A row whose compute
+        capability, cores or bus width are not what NVML reports describes other hardware. If more
+        than one is left (a GPU sold with two types of memory), the one with the nearest memory
+        clock is meant; without a PCI id, or of one PCI id without that clock, the first.
         """
         if is_part_of_a_gpu(device):
             return None
@@ -79,8 +76,6 @@ class SpecBook:
         """Return the ceilings of the whole GPU; None if nothing is known of it, or for a vGPU.
 
         `precision` is the one to count tensor work in (bf16, fp8_tensor ...) if the GPU has it.
-        A listed GPU model has only what its row has; any other GPU has what NVML and its
-        architecture give, with ``spec="derived"``.
         """
         if is_part_of_a_gpu(device):
             return None
@@ -163,11 +158,8 @@ def _derived_ceilings(device: Device, precision: str | None) -> Ceilings | None:
 
 
 def _links(device: Device, model: GpuModel | None) -> dict[str, float]:
-    """Return the bandwidth per direction of each link that is known to be there.
-
-    PCIe is the lesser of what the row and NVML say: a slot can have fewer lanes than the GPU.
-    NVLink of a GPU without links in use (no bridge) is left out.
-    """
+    """Return the bandwidth per direction of each link that is known to be there; of PCIe the lesser
+    of what the row and NVML say: a slot can have fewer lanes than the GPU."""
     nvlink = positive(device.nvlink_bandwidth_bytes_per_second)
     c2c = positive(device.c2c_bandwidth_bytes_per_second)
     pcie = [pcie_bytes_per_second(device.pcie_generation_max, device.pcie_width_max)]

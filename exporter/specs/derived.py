@@ -88,8 +88,8 @@ SMALL_TURING_RULE = RateRule(64, {"fp64": 4, "fp32": 128, "fp16": 256})
 """TU116 and TU117 have no tensor cores, though their compute capability is that of TU102."""
 
 LOWEST_TENSOR_CLOCK_RATIO = 0.8
-"""Of the highest clock: the lowest that a datasheet states its tensor peaks for (H100 NVL: 0.87).
-Peaks that imply a lower one are those of a GPU model that was cut, and hold at its vector clock."""
+"""Of the highest clock: peaks that imply less are those of a GPU model that was cut; datasheets
+state tensor peaks for 0.87 (H100 NVL) and more."""
 HIGHEST_TENSOR_CLOCK_RATIO = 1.02
 """Above this ratio the published peaks are not those of this architecture."""
 FLOAT_TENSOR = ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_tensor")
@@ -112,12 +112,10 @@ def rule_for(device: Device) -> RateRule | None:
 def derived_ceilings(device: Device, precision: str | None) -> Ceilings:
     """Compute ceilings from core count, compute capability, class, maximum clocks and bus width.
 
-    FLOP/s = cores / cores per SM x FLOP per clock and SM x boost clock, where the boost clock is
-    NVML's maximum SM clock x the factor of this architecture and class, and
-    bytes/s = maximum memory clock x 2 x bus bits / 8, where NVML's memory clock is half the
-    effective data rate for every type of memory; a module has neither, its memory is the system's.
-    A GPU whose class is not known has no peak FLOP/s: its tensor rate could be twice or half of any
-    rule's.
+    FLOP/s = cores / cores per SM x FLOP per clock and SM x boost clock; none without a class, as
+    the tensor rate could be twice or half of any rule's.
+    bytes/s = maximum memory clock x 2 x bus bits / 8, as NVML's memory clock is half the effective
+    data rate; none for a module, whose memory is the system's.
     """
     rule = rule_for(device)
     clocks = _datasheet_clocks(device)
@@ -165,9 +163,8 @@ def implied_tensor_clock(
 ) -> float | None:
     """Return peak / (SMs x FLOP per clock and SM) in hertz, the lowest over the tensor precisions.
 
-    At the lowest one no precision comes out below the rate of the architecture. B200: 2250 TFLOP/s
-    / (148 x 8192) = 1856 MHz, while its highest clock is 1965 MHz. None where SMs, rates or the
-    highest clock are not known, and for GPU models that were cut (H20: 23 % of Hopper's rate).
+    B200: 2250 TFLOP/s / (148 x 8192) = 1856 MHz, while its highest clock is 1965 MHz. None where
+    SMs, rates or the highest clock are not known, and for GPU models that were cut (H20).
     """
     if not sm_count or not highest_hertz:
         return None
@@ -182,7 +179,7 @@ def implied_tensor_clock(
 
 
 def bus_width(device: Device) -> int | None:
-    """Return the bus width in bits if NVML's figure is plausible."""
+    """Return the bus width in bits; None for a driver's nonsense."""
     return None if positive(device.memory_bus_width_bits) is None else device.memory_bus_width_bits
 
 
@@ -195,11 +192,5 @@ def sms_of(core_count: int | None, cores_per_sm: int) -> int | None:
 
 
 def positive(value: float | None) -> float | None:
-    """Return the value as a float if it is above 0 and finite, else None (a driver's nonsense)."""
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) and number > 0 else None
+    """Return the value if it is above 0 and finite, else None (a driver's nonsense)."""
+    return float(value) if value is not None and math.isfinite(value) and value > 0 else None

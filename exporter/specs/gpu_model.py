@@ -112,14 +112,11 @@ def assumed_precision(
 ) -> str | None:
     """Return the precision that tensor work is counted in; None without tensor peaks.
 
-    `wanted` is a tensor precision with or without ``_tensor`` ("bf16", "bf16_tensor"); it is
-    passed over where these peaks lack it. The default is what training mostly uses: bf16, and
-    fp16 on hardware without it (Volta, Turing).
+    `wanted` ("bf16", "bf16_tensor") if there is such a peak, else what training mostly uses: bf16,
+    and fp16 on hardware without it (Volta, Turing).
     """
-    preferred: tuple[str, ...] = (
-        () if wanted is None else (f"{wanted.removesuffix('_tensor')}_tensor",)
-    )
-    for name in (*preferred, "bf16_tensor", "fp16_tensor"):
+    preferred = f"{(wanted or '').removesuffix('_tensor')}_tensor"
+    for name in (preferred, "bf16_tensor", "fp16_tensor"):
         if name in peak_flops_per_second:
             return name
     return None

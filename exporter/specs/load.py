@@ -25,8 +25,7 @@ def load_specs(override: Path | None = None) -> SpecBook:
     """Return the GPU models of the bundled file, with those of `override` added or in their place.
 
     An entry of `override` replaces the bundled one of the same key whole. Names and PCI ids that
-    the replaced entry did not have are taken from all other GPU models. Raises ConfigError; its
-    problems are all that is wrong with the file, each a line that names file, line and key.
+    the replaced entry did not have are taken from all other GPU models. Raises ConfigErrors.
     """
     bundled = _bundled()
     if override is None:

@@ -16,9 +16,8 @@ def share_ceilings(whole: Ceilings, device: Device, gpu_instance: int) -> Ceilin
     """Scale the ceilings of the whole GPU to one GPU instance.
 
     Compute goes by real SM counts, never by the slices in the profile's name: 1g of an H200 has 16
-    of 132 SMs, and 7g of an A100 has 98 of 108. Bandwidth goes by eighths of the memory. What
-    cannot be scaled because a count is not known is left out. Clocks, bus width and achievable
-    ratios stay those of the whole; links belong to the board and are not the instance's.
+    of 132 SMs. Bandwidth goes by eighths of the memory. What cannot be scaled because a count is
+    not known is left out; links belong to the board.
     """
     instances = [each for each in device.instances if each.gpu_instance == gpu_instance]
     sms = _instance_sms(instances, whole.sm_count)
@@ -44,11 +43,9 @@ def share_ceilings(whole: Ceilings, device: Device, gpu_instance: int) -> Ceilin
 
 
 def _instance_sms(instances: list[Instance], whole: int | None) -> int | None:
-    """Return the SMs of a GPU instance from its compute instances.
+    """Return the SMs of a GPU instance, the sum over its compute instances.
 
-    Compute instances divide the SMs of their GPU instance among them, so its SMs are their sum.
-    Should the driver report the GPU instance's count for each of them, that sum can exceed the GPU;
-    then the largest is the count.
+    Should the driver report the GPU instance's count for each of them, the largest is the count.
     """
     counts = [each.sm_count for each in instances]
     known = [count for count in counts if count is not None and count > 0]

@@ -282,7 +282,8 @@ def test_an_estimate_needs_ceilings_and_a_clock() -> None:
     bounds = estimated(driver)
     assert estimated_roofline(driver, bounds, None, Clocks(), H100, tensor_cores=True) is None
     empty = replace(H100_CEILINGS, peak_flops_per_second={})
-    for ceilings, clocks in ((H100_CEILINGS, Clocks()), (empty, Clocks(sm=1e9))):
+    nothing, alone = Clocks(), Clocks(sm=1e9)
+    for ceilings, clocks in ((H100_CEILINGS, nothing), (H100_CEILINGS, alone), (empty, alone)):
         found = estimated_roofline(driver, bounds, ceilings, clocks, H100, tensor_cores=True)
         assert found is not None
         assert found.flops_bounds_per_second is None

@@ -204,7 +204,7 @@ def _t4(**seen: Any) -> Snapshot:
     t4 = snapshots.t4_estimate(1)
     [share] = t4.shares
     recent = Recent(
-        10.0,
+        seconds=10.0,
         saturation_bounds=Bounds(0.0, 0.4),
         flops_bounds_per_second=Bounds(0.0, 26e12),
         dram_bounds_bytes_per_second=Bounds(0.0, 0.4 * 320e9),

@@ -62,11 +62,10 @@ class StallCheck:
     ) -> None:
         """Accept as much as there is room for, in the same proportion of each phase."""
         part = 1.0 if wanted <= room else room / wanted
-        kept = self._dropped
         total = sum(self._withheld.values())
         for phase, seconds in claimed.items():
             withheld = self._withheld.get(phase, 0.0)
-            dropped = kept * withheld / total if total else 0.0
+            dropped = self._dropped * withheld / total if total else 0.0
             waiting = withheld - dropped + max(seconds - before.get(phase, 0.0), 0.0)
             self._withheld[phase] = dropped + (1.0 - part) * waiting
         self._passed_in_window += part * wanted

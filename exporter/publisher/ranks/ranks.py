@@ -74,7 +74,7 @@ class Ranks:
         """By the last reports."""
         self._names = JobNames()
         self._keys: dict[str, _RankKey] = {}
-        """By report id; a key never changes, and processes of two users never share one."""
+        """By report id; a key never changes."""
         self._searched: dict[str, float] = {}
         """By report id: since when its GPU is not found; infinite once that was logged."""
         self._lost_logged_at = float("-inf")
@@ -144,15 +144,14 @@ class Ranks:
     def _key(
         self, report: TrainingReport, job: str, gpus: Sequence[GpuShares], now: float
     ) -> _RankKey | None:
-        key = self._keys.get(report.report_id)
-        if key is None:
+        if report.report_id not in self._keys:
             place = locate(report, gpus)
             if place is None:
                 self._log_lost(report, now)
                 return None
             self._searched.pop(report.report_id, None)
-            key = self._keys[report.report_id] = (job, report.rank, place)
-        return key
+            self._keys[report.report_id] = (job, report.rank, place)
+        return self._keys[report.report_id]
 
     def _log_lost(self, report: TrainingReport, now: float) -> None:
         """Log once that the GPU of a process was not found; at most one line in 10 s."""
@@ -188,8 +187,9 @@ class Ranks:
             if record.newest.precision is not None:
                 precisions.setdefault(place.uuid, set()).add(record.newest.precision)
             known.setdefault(place, []).append(record)
-            if claims := _work(record):
-                work.setdefault(place, []).extend(claims)
+            for said in record.last.values():
+                if said.alive and said.totals.model_flops is not None:
+                    work.setdefault(place, []).append(_claim(said, said.totals.model_flops))
         return Claims(
             stalls={place: _stall(found, now) for place, found in known.items()},
             precisions={
@@ -199,19 +199,9 @@ class Ranks:
         )
 
 
-def _work(record: RankRecord) -> list[WorkClaim]:
-    """Return the FLOPs that the processes of a rank report."""
-    return [
-        WorkClaim(
-            report.report_id,
-            report.received_monotonic_seconds,
-            flops,
-            report.precision,
-            not report.flops_launched,
-        )
-        for report in record.last.values()
-        if report.alive and (flops := report.totals.model_flops) is not None
-    ]
+def _claim(said: TrainingReport, flops: float) -> WorkClaim:
+    at, is_done = said.received_monotonic_seconds, not said.flops_launched
+    return WorkClaim(said.report_id, at, flops, said.precision, is_done)
 
 
 def _stall(ranks: Sequence[RankRecord], now: float) -> Stall:

@@ -63,9 +63,7 @@ class RankRecord:
         """The sum of totals evicted from `_retired`."""
         self._totals = TrainingTotals()
         self._summed = False
-        """Whether `_totals` are up to date."""
-        self._reported_at: float | None = None
-        self._noted_at: float | None = None
+        self._reported_at = self._noted_at = float("-inf")
         self._announced: dict[str, float] = {}
         """By report id: seconds of announced waits up to the last tick."""
         self._unsettled: deque[tuple[RankSummary, TrainingTotals]] = deque()
@@ -81,10 +79,7 @@ class RankRecord:
         self.last[report.report_id] = report
         self._retired.pop(report.report_id, None)
         self._update()
-        received = report.received_monotonic_seconds
-        self._reported_at = (
-            received if self._reported_at is None else max(received, self._reported_at)
-        )
+        self._reported_at = max(report.received_monotonic_seconds, self._reported_at)
 
     def verify(self, place: Place, listed: Listed) -> None:
         """Look up whether the driver lists a process of it; after the last ended that stays."""
@@ -144,15 +139,11 @@ class RankRecord:
         """The phase in the newest report, if that process is alive."""
         return self.newest.phase if self.newest.alive else None
 
-    def fresh(self, now: float) -> bool:
-        """Return whether its ratios of the last seconds are still valid."""
-        return self.alive > 0 and self.waits.fresh(now)
-
     def note(self, now: float, seconds: float) -> None:
         """Queue what was reported since the last tick, `seconds` before `now`."""
         self._note_announced(now, seconds)
         reported_at = self._reported_at
-        if reported_at is None or reported_at == self._noted_at:
+        if reported_at == self._noted_at:
             return
         self._noted_at = reported_at
         totals = self.totals
@@ -221,7 +212,7 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
     """Return a rank for the snapshot at monotonic time `now`."""
     newest = record.newest
     totals = record.totals
-    fresh = record.fresh(now)
+    fresh = record.alive > 0 and record.waits.fresh(now)
     if totals.phase_gpu_idle_seconds and record.check.passed is not totals.phase_gpu_idle_seconds:
         totals = replace(totals, phase_gpu_idle_seconds=record.check.passed)
     return Rank(

@@ -23,8 +23,8 @@ SHORTEST_RECENT_SECONDS = 0.5
 FRESH_SECONDS = 5.0
 """A report is valid for this long, or for two report intervals of the rank if that is longer."""
 SILENCE_SECONDS = 2.0
-"""A loop with short steps reports every second. A rank that is silent for longer is not in its
-loop, and one that announces its waits does not wait, unless its history shows otherwise."""
+"""A loop with short steps reports every second. A rank that is silent for longer is not in its loop
+and, if it announces its waits, waits only as far as its history shows."""
 HISTORY_SECONDS = 100.0
 """Above this much idle time in silences, its history is halved."""
 
@@ -51,7 +51,7 @@ class RankSummary(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Totals at a report, in seconds; interpolated linearly between reports."""
+    """Totals at a report, in seconds."""
 
     seconds: float
     wait: float
@@ -107,9 +107,13 @@ class Waits:
         times_before, self._times = self._times, times
         seen, self._seen = self._seen and gaps is not None, gaps is not None
         if before is None or summary.seconds <= before.seconds:
-            self._begin(summary, times)
-            if before is None and gaps is not None and gaps.begin is not None:
-                self._begin_bounds(summary, gaps.begin)
+            self._points = deque([_Point(summary.seconds, 0.0, 0.0)])
+            self._window = self._new_window(summary, times)
+            if before is None and gaps is not None and gaps.begin is not None and self.bounded:
+                seconds = min(summary.loop_seconds, summary.seconds - gaps.begin)
+                if seconds > 0.0:
+                    first = before_the_first_report(_mark(summary, times), seconds)
+                    self._windows.append(first)
             return
         mark, marked = _mark(before, times_before), _mark(summary, times)
         waited = max(marked.wait - mark.wait, 0.0)
@@ -125,30 +129,16 @@ class Waits:
         self._points.append(_Point(summary.seconds, last.wait + waited, last.stall + stalled))
         while len(self._points) > 2 and summary.seconds - self._points[1].seconds >= RECENT_SECONDS:
             self._points.popleft()
+        spacing = summary.seconds - before.seconds
         if not before.waiting and seen:
-            self._add_piece(
-                summary, _Piece(summary.seconds, summary.seconds - before.seconds, idle, stalled)
-            )
-            if summary.seconds - before.seconds >= SILENCE_SECONDS and not summary.several:
+            self._add_piece(summary, _Piece(summary.seconds, spacing, idle, stalled))
+            if spacing >= SILENCE_SECONDS and not summary.several:
                 self._silent_idle += idle
                 self._silent_stall += between(mark, marked).lower
                 while self._silent_idle > HISTORY_SECONDS:
                     self._silent_idle /= 2
                     self._silent_stall /= 2
-        spacing = summary.seconds - before.seconds
         self._fresh_until = summary.seconds + max(FRESH_SECONDS, 2 * spacing)
-
-    def _begin(self, summary: RankSummary, times: GapTimes) -> None:
-        """Start over with this report."""
-        self._points.clear()
-        self._points.append(_Point(summary.seconds, 0.0, 0.0))
-        self._window = self._new_window(summary, times)
-
-    def _begin_bounds(self, summary: RankSummary, observed_from: float) -> None:
-        """Bound the stall before the first report, as far back as the GPU was observed."""
-        seconds = min(summary.loop_seconds, summary.seconds - observed_from)
-        if self.bounded and seconds > 0.0:
-            self._windows.append(before_the_first_report(_mark(summary, self._times), seconds))
 
     def _new_window(self, summary: RankSummary, times: GapTimes) -> StallWindow | None:
         self.bounded = self._seen and summary.wait is not None and summary.stall is None
@@ -184,12 +174,10 @@ class Waits:
             pieces.popleft()
         if summary.stall is None:
             return
-        seconds = idle = stalled = 0.0
-        for each in pieces:
-            seconds += each.seconds
-            idle += each.idle
-            stalled += each.stalled
+        seconds = sum(each.seconds for each in pieces)
+        idle = sum(each.idle for each in pieces)
         if seconds >= SHORTEST_RECENT_SECONDS:
+            stalled = sum(each.stalled for each in pieces)
             self._other_of_idle = stalled / idle if idle > SEEN_IDLE_RATIO * seconds else None
 
     def fresh(self, now: float) -> bool:

@@ -59,8 +59,9 @@ class EccReader:
             count = partial(_location, handle, *key)
             dram = (count(pynvml.NVML_MEMORY_LOCATION_DRAM),)
             sram = (count(pynvml.NVML_MEMORY_LOCATION_SRAM), _SramParts(count))
-            self._counts[(*key, "dram")] = Probe(journal, "ecc", dram, COUNT)
-            self._counts[(*key, "sram")] = Probe(journal, "ecc", sram, COUNT)
+            for place, calls in (("dram", dram), ("sram", sram)):
+                place_key = (*key, place)
+                self._counts[place_key] = Probe(journal, "ecc", calls, COUNT)
 
     def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
         """Return the known counts of a counter (volatile, aggregate); `status`: the SRAM report."""

@@ -88,7 +88,7 @@ class Library:
         return pynvml.nvmlDeviceGetHandleByIndex(index)
 
     def handle_at(self, address: str, index: int) -> Any | None:
-        """Return the handle of the GPU at a PCI address if it is GPU `index`; this initialises it."""
+        """Return the handle of the GPU at a PCI address if it is GPU `index`; initialise it."""
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
         return handle if pynvml.nvmlDeviceGetIndex(handle) == index else None
 

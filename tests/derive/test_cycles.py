@@ -209,25 +209,6 @@ def test_a_clock_that_falls_under_load_gives_longer_time_than_cycles(
     assert done == pytest.approx(8.0 * 0.9 * BF16_PER_CYCLE * 1400e6, rel=1e-3)
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
-def test_distances_to_the_roofs_do_not_depend_on_the_pauses(
-    open_gpu: Open, interval: float
-) -> None:
-    """Mean roof ratios are those of the busy time x its share: clock 0.45, spec 0.45 x 1980/1830,
-    OFU the same, achievable / 0.803 (H100's best public matmul)."""
-    fake = Fake(open_gpu(**duty_cycle(5.0, 0.5)), interval)
-    page = fake.run(20.0)
-
-    means = {
-        basis: seconds / 20.0
-        for basis, seconds in page.by("gpu_roof_seconds_total", "basis").items()
-    }
-    assert means["clock"] == pytest.approx(0.45, rel=0.01)
-    assert means["spec"] == pytest.approx(0.45 * 1980 / 1830, rel=0.02)
-    reached = fake.share.ceilings.achievable_ratio["bf16_tensor"]  # type: ignore[union-attr]
-    assert means["achievable"] == pytest.approx(0.45 * 1980 / 1830 / reached, rel=0.02)
-
-
 RATIO = st.floats(0.0, 1.0)
 CLOCK = st.none() | st.floats(1e8, 3e9)
 

@@ -111,16 +111,6 @@ def test_short_gaps_that_only_the_engine_sees_do_not_lower_the_clock() -> None:
     assert history.mean_clock(0.3, NOW) == pytest.approx((BUSY + IDLE) / 2)
 
 
-def test_rounds_without_counters_are_kept_for_the_next_interval() -> None:
-    """An interval of the counters may cover several readings of the samples."""
-    history = NO_HISTORY.heard(of_mix(1.0, 1.0), 1.0).heard(of_mix(0.0, 3.0), 3.0)
-    assert history.newest.clock == pytest.approx(0.25 * BUSY + 0.75 * IDLE)
-    history = history.taken(counts_cycles=True).heard(of_mix(1.0, 1.0), 1.0)
-    assert history.newest.clock == pytest.approx(BUSY)
-    assert history.counts_cycles
-    assert history.taken(counts_cycles=False).counts_cycles
-
-
 def test_samples_are_forgotten_when_they_stop() -> None:
     """After three seconds of silence the polled clock stands again."""
     history = after(1.0)

@@ -294,13 +294,3 @@ def test_latency_is_not_told_from_communication_while_links_are_busy() -> None:
     for throttled in (False, True):
         busy = estimated_limiter(1.0, throttled=throttled, known=known, links_busy=True)
         assert busy == "unknown"
-
-
-def test_the_clock_is_not_named_where_idle_time_is_certainly_longer() -> None:
-    """Of the judged time: an announced wait beside it is no idle time of it."""
-    units = dict.fromkeys((*PIPES, "dram"), Bounds(0.0, 0.53))
-    busy = Bounds(0.53, 0.53)
-    known = Known(busy, Bounds(0.0, 0.53), Bounds(0.0, 0.53), units, Bounds(0.15, 0.15))
-    assert estimated_limiter(0.53, throttled=True, known=known) == "unknown"
-    rest = estimated_limiter(0.53 / 0.95, throttled=True, known=known, rest_ratio=0.95)
-    assert rest == "clock"

@@ -300,20 +300,6 @@ def test_traffic_that_is_no_longer_read_is_not_0(silent: bool) -> None:
     assert links(board) == {6700.0}
 
 
-def test_traffic_that_is_blank_now_and_then_is_left_out() -> None:
-    """A total that lacks every second round is wrong by half."""
-    board = BoardIntegral()
-    moved(board, 5)
-    moved(board, 1, read=False)
-    moved(board, 1)
-    assert links(board) == {600.0}  # what is lost once is less than one part in a minute
-    for _ in range(4):
-        moved(board, 1, read=False)
-        moved(board, 1)
-
-    assert links(board) == {None}
-
-
 @pytest.mark.parametrize(
     ("blank", "every", "lost"),
     [("dram", 2, 3), ("tensor", 3, 3), ("fp64", 6, 12), ("sm", 10, 60), ("engine", 30, 20)],

@@ -508,25 +508,6 @@ def test_what_is_degraded_is_that_of_its_living_processes() -> None:
     assert rank.degraded == ("loaders", "checkpoints", "client")
 
 
-def test_a_rank_that_does_not_report_its_wait_has_none() -> None:
-    """Without the phase there are no ratio and no bounds."""
-    ranks, clock = Ranks(), gaps()
-    for second in range(1, 25):
-        clock.advance(100.0 + second, 1.0, 0.7)
-        said = TrainingTotals(
-            step_seconds=second,
-            phase_seconds={"eval": 0.1 * second},
-            phase_gpu_idle_seconds={"checkpoint": 0.0},
-        )
-        rank = after(ranks, [report(100.0 + second, totals=said)], clock)
-    assert rank.data_wait_ratio is None
-    assert rank.data_stall_ratio is None
-    stall = ranks.claims.stalls.get(HERE)
-    assert stall is not None
-    assert (stall.of_idle, stall.inferred) == (None, {})
-    assert rank.totals.phase_seconds.keys() == {"eval"}
-
-
 def test_a_phase_that_was_reported_once_stays() -> None:
     """Even one of no time that a later report omits."""
     ranks = Ranks()

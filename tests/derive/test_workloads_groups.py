@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on a share whose processes are in containers, with and without their names."""
+"""Whose work is on a share by the control groups of its processes: containers and Slurm's steps."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
 from exporter.model.reading import Device, Process
@@ -20,6 +22,10 @@ UID = "8f9ba0f5-8b5f-4d6a-a3d1-0a1b2c3d4e5f"
 GPU = Device(uuid="GPU-1", index=0, name="NVIDIA H100")
 IN_DOCKER = Membership(container_id=ID, runtime="docker")
 IN_A_POD = Membership(pod_uid=UID, container_id=ID)
+IN_A_JOB = Membership(slurm_job="7", slurm_step="0")
+PROLOG = WorkloadReport(
+    (Allocation(DeviceName(uuid="GPU-1"), Workload("slurm", job="7", user="bob")),), allocates=True
+)
 NAMED = WorkloadReport(
     named={ID: Workload("container", container="llm", id=ID, runtime="docker")},
 )
@@ -27,7 +33,10 @@ NAMED = WorkloadReport(
 
 def work(*members: Membership | None, reports: tuple[WorkloadReport, ...] = ()) -> ShareWork:
     """Whose work is on a GPU with a process in each of these groups; they are numbered from 1."""
-    processes = [Process(pid, "compute", membership=each) for pid, each in enumerate(members, 1)]
+    processes = [
+        Process(pid, "compute", owner="alice", membership=each)
+        for pid, each in enumerate(members, 1)
+    ]
     return work_of_shares(reports, [OnShare(GPU, None, tuple(processes))])[ShareKey("GPU-1", None)]
 
 
@@ -73,3 +82,34 @@ def test_a_container_beside_the_pod_that_has_the_gpu() -> None:
     found = work(IN_DOCKER, reports=(kubelet, NAMED))
     assert [each.scheduler for each in found.workloads] == ["container", "kubernetes"]
     assert found.allocated is True
+
+
+def test_a_process_completes_the_allocation_of_a_job() -> None:
+    """One series: that of its step, with the user that the file names before the process' owner."""
+    step = Workload("slurm", job="7", user="bob", step="0")
+    assert work(IN_A_JOB, reports=(PROLOG,)) == ShareWork((step,), True, {1: step})
+
+
+def test_a_process_of_a_job_needs_no_file() -> None:
+    """Without a folder of the prolog, what is free is not known."""
+    step = Workload("slurm", job="7", user="alice", step="0")
+    assert work(IN_A_JOB) == ShareWork((step,), None, {1: step})
+
+
+def test_a_sluid_is_the_job_that_the_source_names() -> None:
+    """With its user; where it is not known, the SLUID alone identifies the job."""
+    sluid = "s01ARZ3NDEKTSV"
+    member = Membership(slurm_id=sluid, slurm_step="batch")
+    known = Workload("slurm", job="7", user="bob", id=sluid)
+    named = WorkloadReport(named={sluid: known})
+    assert work(member, reports=(named,)).workloads == (replace(known, step="batch"),)
+    unknown = Workload("slurm", user="alice", step="batch", id=sluid)
+    assert work(member).workloads == (unknown,)
+
+
+def test_a_file_that_is_in_doubt_leaves_only_its_gpu_open() -> None:
+    """Unless another file names it."""
+    empty = WorkloadReport(allocates=True)
+    for report, index, allocated in ((empty, 0, None), (empty, 3, False), (PROLOG, 0, True)):
+        doubted = replace(report, in_doubt=(DeviceName(index=index),))
+        assert work(reports=(doubted,)).allocated is allocated

@@ -160,14 +160,6 @@ def test_bounds_stand_still_while_the_parts_are_known() -> None:
     assert sum(recent.time_parts.values()) == pytest.approx(1.0)
 
 
-def test_an_activity_that_is_too_old_adds_to_no_bound() -> None:
-    """It is shown, and is of another time."""
-    bench = Bench()
-    bench.counted(Work(0.9, 0.8, 0.5, 0.2))
-    share = bench.counted(Work(0.9, 0.8, 0.5, 0.2), seconds=60.0)
-    assert sum(share.totals.time_upper_seconds.values()) < 5.0
-
-
 def test_the_stock_list_of_dcgm_gives_a_region_on_the_roofline() -> None:
     """Tensor and DRAM are read: traffic and its point, work and intensity between bounds."""
     bench = Bench()

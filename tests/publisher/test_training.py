@@ -135,23 +135,6 @@ def test_a_rank_under_mig_belongs_to_its_instance() -> None:
     assert [share.limiter for share in gpu(snapshot).shares] == ["idle", "input"]
 
 
-def test_the_reported_precision_is_the_assumed_one() -> None:
-    """While the job runs; after it the default."""
-    bench = Bench(precision="fp16")
-    bench.tick(activity=BUSY)
-    bench.tick(activity=BUSY)
-    snapshot = bench.tick(activity=BUSY)
-    flops = gpu(snapshot).shares[0].totals.flops
-    assert flops["fp16_tensor"] > 0
-    bench.jobs.sent = ()
-    for _ in range(2):
-        bench.clock.advance(1.0)
-        bench.script.read(H100, activity=BUSY)
-        snapshot = bench.publisher.tick()
-    assert gpu(snapshot).shares[0].totals.flops["bf16_tensor"] > 0
-    assert snapshot.ranks == ()
-
-
 def test_accepted_and_refused_reports_are_counted() -> None:
     """Accepted and refused reports, with the check of stalls among the reasons."""
     bench = Bench()

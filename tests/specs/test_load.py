@@ -97,17 +97,6 @@ def test_replacing_a2_leaves_the_a16_its_pci_id(tmp_path: Path) -> None:
         assert model.key == key
 
 
-def test_smallest_entry(tmp_path: Path) -> None:
-    """Only what identifies a GPU model is required; JSON will do."""
-    text = (
-        '{"products": {"x": {"product": "X", "names": ["X"], "architecture": "Ada",'
-        ' "compute_capability": "8.9", "cores_per_sm": 128}}}'
-    )
-    model = load_specs(_write(tmp_path, text)).models["x"]
-    assert model.peak_flops_per_second == {}
-    assert model.sm_count is None
-
-
 # Which line of GOOD is another one, and what is said of that line. `...` is "key 'products.h100".
 _BAD_LINES = """
 12 | tensor: abc      | ....clock_mhz.tensor': expected a positive number, got 'abc'

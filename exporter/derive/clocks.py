@@ -53,18 +53,12 @@ class Clocks:
         """The same of what it is at most."""
         return 1.0 if not self.sm or self.sm_highest is None else self.sm_highest / self.sm
 
-    def ratio(self, unit: str) -> float | None:
-        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram) over the whole interval.
+    def ratio(self, unit: str, *, busy: bool = False) -> float | None:
+        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram), above 1 at a higher clock.
 
-        It is above 1 at a higher clock.
+        It is of the whole interval, or of the busy time as far as that is known.
         """
-        return self._ratio(unit, self.sm)
-
-    def busy_ratio(self, unit: str) -> float | None:
-        """Return the same over the busy time, as far as that is known."""
-        return self._ratio(unit, self.sm if self.sm_busy is None else self.sm_busy)
-
-    def _ratio(self, unit: str, sm: float | None) -> float | None:
+        sm = self.sm_busy if busy and self.sm_busy is not None else self.sm
         if unit == "dram":
             clock, reference = self.memory, self.memory_reference
         elif unit == "tensor":
@@ -179,5 +173,5 @@ def busy_clocks(clocks: Clocks, activity: Activity, polled: float | None) -> Clo
 
 def clock_ratio(unit: str | None, clocks: Clocks) -> float | None:
     """Return r = min(1, f_busy / f_ref): the share of a unit's peak rate that the clock allows."""
-    ratio = None if unit is None else clocks.busy_ratio(unit)
+    ratio = None if unit is None else clocks.ratio(unit, busy=True)
     return None if ratio is None else min(1.0, ratio)

@@ -24,8 +24,8 @@ CYCLE_UNITS = tuple(unit for unit in RATIOS if unit not in ("engine", "occupancy
 ROUNDING_RATIO = 0.01
 """SMs may be active for longer than the engine by this without meaning anything."""
 LOWEST_CLOCK_RATIO = 0.04
-"""No GPU lowers its clock further than to this part of its highest (B200: 120 of 1965 MHz). SMs
-that are active for more of the cycles than that explains contradict the engine activity."""
+"""No GPU lowers its clock further (B200: 120 of 1965 MHz). SMs that are active for more of the
+cycles than that explains contradict the engine activity."""
 
 
 def busiest(activity: Activity) -> float:
@@ -53,8 +53,7 @@ def possible_mean_clock(
     """Return the mean clock in hertz, moved to where the shares of cycles allow it to be.
 
     No SM is active without the engine. So SM x f <= GR x f_busy, and the cycles without the engine
-    are among those without an SM, (1 - GR) x f_idle <= (1 - SM) x f, both but for rounding. This
-    matters where the clock moves and is not sampled often enough.
+    are among those without an SM, (1 - GR) x f_idle <= (1 - SM) x f, both but for rounding.
     """
     if activity.engine is None:
         return mean
@@ -109,10 +108,7 @@ def in_time(activity: Activity, factor: float) -> Activity:
 
 
 def in_cycles(activity: Activity, factor: float) -> Activity:
-    """Return the activity with the engine's share of time as the largest share of cycles.
-
-    What is not read of the SMs is bounded by it.
-    """
+    """Return the activity with the engine's share of time as the largest share of cycles."""
     within = cut_activity(activity)
     if factor == 1.0 or not within.engine:
         return within

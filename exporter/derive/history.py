@@ -26,7 +26,7 @@ MEMORY_SECONDS = 10.0
 LEAST_VARIANCE = 1e-3
 """Utilizations nearer to each other than this (3 points) show no slope."""
 NEAR_RATIO = 0.1
-"""Without a slope, the last samples stand for an interval whose activity is so near to theirs."""
+"""Without a slope, the last samples stand for an interval of such an activity."""
 LONGEST_SILENCE_SECONDS = 3.0
 """Clock samples older than this say nothing of the clock now."""
 
@@ -102,7 +102,7 @@ class ClockHistory:
     """The clock samples and the engine activity of the last seconds of one share."""
 
     counts_cycles: bool = False
-    """Whether its counters were seen to count cycles: SMs active for longer than the engine."""
+    """Whether its counters were seen to count cycles."""
     past: Sampled = NOTHING_SAMPLED
     """Samples of the last seconds, older ones with less weight."""
     new: Sampled = NOTHING_SAMPLED
@@ -110,7 +110,7 @@ class ClockHistory:
     newest: Sampled = NOTHING_SAMPLED
     """Those of the last interval that had any."""
     silent_seconds: float = 0.0
-    """How long there was none."""
+    """Since then."""
     engine: Sampled = field(default=NOTHING_SAMPLED)
     """Engine activity of the last seconds, as `u`."""
 

@@ -15,21 +15,17 @@ class LinkRates:
     total: float | None = None
     """All links that are read, both directions."""
     pcie: float | None = None
-    """The busier direction."""
+    """The busier direction; the next one too."""
     nvlink: float | None = None
-    """The busier direction, all links together."""
 
 
 DRAM_BYTES_PER_LINK_BYTE = 3.0
-"""What a byte over a link costs in DRAM at most, of the busier direction. In a ring collective each
-byte that is sent was read, and each that comes in is written, and read again to be added up."""
+"""What a byte of the busier direction costs in DRAM at most. In a ring collective each byte that is
+sent was read, and each that comes in is written, and read again to be added up."""
 
 
 def dram_of_links(links: LinkRates, dram_bandwidth: float | None) -> float:
-    """Return the DRAM activity that the traffic of the links explains, 0 to 1.
-
-    `dram_bandwidth` is in bytes per second at the present clock; 0 where it is not known.
-    """
+    """Return the DRAM activity that the traffic of the links explains at this bandwidth (bytes/s)."""
     if not dram_bandwidth:
         return 0.0
     moved = (links.nvlink or 0.0) + (links.pcie or 0.0)

@@ -62,11 +62,11 @@ class Derived:
     holder: Holder | None = None
     limiter: str | None = None
     waited: float = 0.0
-    """The part of the interval in which nothing ran in a wait for data that was announced."""
+    """The part of the interval in which nothing ran in an announced wait for data."""
     limiter_besides: str | None = None
     """The limiter of the rest of it; None where there is no such part."""
     gap: float | None = None
-    """The part of the interval in which nothing ran, also where it was not idle as a whole."""
+    """The part of the interval in which nothing ran."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     """By method of inference."""
     flops_integral_bounds: Bounds | None = None

@@ -7,7 +7,7 @@ the saturation s, each unit that may give it, and that unit's clock over its ref
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from exporter.derive.clocks import Clocks, clock_ratio
@@ -129,12 +129,12 @@ def known_by_counters(
         engine = ANYTHING if utilization is None else _engine(utilization)
     least = max(sm.lower, saturation.bounds.lower)
     engine = Bounds(max(engine.lower, least), max(engine.upper, least))
-    ratios = []
-    for name, unit in units.items():
-        if unit.upper >= saturation.bounds.lower:
-            ratio = clock_ratio(name, clocks)
-            ratios.append(ANYTHING if ratio is None else Bounds(ratio, ratio))
-    return Known(engine, sm, saturation.bounds, units, _around(ratios))
+
+    def bounded(unit: str, ratio: float) -> Bounds:
+        return Bounds(ratio, ratio)
+
+    ratio = _clock_ratio(units, saturation, clocks, bounded)
+    return Known(engine, sm, saturation.bounds, units, ratio)
 
 
 def known_by_utilization(utilization: Utilization, saturation: Saturation, clocks: Clocks) -> Known:
@@ -147,23 +147,15 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
     is_sampled = clocks.sm_busy is not None
     if not is_sampled:
         clocks = replace(clocks, sm=max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None)
-    ratios = []
-    for name, unit in units.items():
-        if unit.upper >= saturation.bounds.lower:
-            ratio = clock_ratio(name, clocks)
-            if ratio is None:
-                ratios.append(ANYTHING)
-            elif name == "dram":
-                ratios.append(Bounds(ratio, 1.0))
-            else:
-                ratios.append(Bounds(ratio if is_sampled else 0.0, ratio))
-    return Known(
-        engine=_engine(utilization),
-        sm=saturation.unmeasured["sm"],
-        saturation=saturation.bounds,
-        units=units,
-        clock_ratio=_around(ratios),
-    )
+
+    def bounded(unit: str, ratio: float) -> Bounds:
+        if unit == "dram":
+            return Bounds(ratio, 1.0)
+        return Bounds(ratio if is_sampled else 0.0, ratio)
+
+    ratio = _clock_ratio(units, saturation, clocks, bounded)
+    sm = saturation.unmeasured["sm"]
+    return Known(_engine(utilization), sm, saturation.bounds, units, ratio)
 
 
 def observed(utilization: Utilization) -> Utilization:
@@ -185,8 +177,18 @@ def _engine(utilization: Utilization) -> Bounds:
     return Bounds(min(cut(utilization.lower_ratio), upper), upper)
 
 
-def _around(ratios: list[Bounds]) -> Bounds:
-    """Return the bounds of whichever of these it is."""
+def _clock_ratio(
+    units: Mapping[str, Bounds],
+    saturation: Saturation,
+    clocks: Clocks,
+    bounded: Callable[[str, float], Bounds],
+) -> Bounds:
+    """Return the bounds of the clock ratio of whichever unit gives the saturation."""
+    ratios = []
+    for name, unit in units.items():
+        if unit.upper >= saturation.bounds.lower:
+            ratio = clock_ratio(name, clocks)
+            ratios.append(ANYTHING if ratio is None else bounded(name, ratio))
     if not ratios:
         return ANYTHING
     return Bounds(min(each.lower for each in ratios), max(each.upper for each in ratios))

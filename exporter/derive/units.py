@@ -6,28 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from exporter.model.reading import Activity
+from exporter.model.reading import ACTIVITY_RATIOS, Activity
 from exporter.model.snapshot import Ceilings
 
 FIRST_WITH_TENSOR_CORES = (7, 0)
 FIRST_WITH_SHARED_FMA = (8, 6)
-RATIOS = (
-    "engine",
-    "sm",
-    "occupancy",
-    "dram",
-    "tensor",
-    "fp64",
-    "fp32",
-    "fp16",
-    "integer",
-    "fma",
-    "tensor_fp16",
-    "hmma",
-    "imma",
-    "dmma",
-    "dfma",
-)
+RATIOS = tuple(sorted(ACTIVITY_RATIOS - {"encoder", "decoder", "jpeg", "ofa"}))
 """The fields of `Activity` that are ratios of a unit and shown each by itself."""
 
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from exporter.derive.clocks import reference_clock
 from exporter.derive.flops import FLOAT_TENSOR, vector_peaks
 from exporter.derive.roofline import intensity
 from exporter.derive.units import cut, fma_is_shared
 from exporter.model.reading import Device, Vitals
-from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Recent, Roofline, Saturation
+from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Recent, Saturation, WorkRates
 
 FASTER = ("fp8_tensor", "fp4_tensor", "fp8_tensor_fp16acc")
 """What Transformer Engine may compute in, whatever the job says of the rest of its model."""
@@ -177,38 +177,35 @@ def with_estimates(saturation: Saturation, pipes: Mapping[str, float]) -> Satura
     return replace(saturation, estimates={**saturation.estimates, **likely})
 
 
-def worked(roofline: Roofline, work: Work, believed: float, *, measured: bool) -> Roofline:
-    """Return the roofline with what the jobs state; its lower bound only where nothing counts."""
-    bounds = roofline.flops_bounds_per_second
-    if not measured and bounds is not None:
-        bounds = _at_least(bounds, work.least_flops_per_second)
-    return replace(roofline, flops_bounds_per_second=bounds, stated_flops_per_second=believed)
+Rated = TypeVar("Rated", bound=WorkRates)
+
+
+def worked(rates: Rated, work: Work, believed: float, *, measured: bool) -> Rated:
+    """Return work and traffic with what the jobs state; bounded by it only where nothing counts."""
+    flops, band = rates.flops_bounds_per_second, rates.intensity_bounds_flops_per_byte
+    traffic = rates.dram_bounds_bytes_per_second
+    if flops is not None and not measured:
+        flops = _at_least(flops, work.least_flops_per_second)
+        if band is not None and traffic is not None and traffic.upper:
+            band = _at_least(band, flops.lower / traffic.upper)
+    return replace(
+        rates,
+        flops_bounds_per_second=flops,
+        intensity_bounds_flops_per_byte=band,
+        stated_flops_per_second=believed,
+        intensity_estimate_flops_per_byte=intensity(believed, rates.dram_estimate_bytes_per_second),
+    )
 
 
 def recently_worked(
     recent: Recent, work: Work, rates: Rates | None, believed: float, *, measured: bool
 ) -> Recent:
     """Return the last ten seconds with what the jobs state of them."""
-    saturation, flops = recent.saturation_bounds, recent.flops_bounds_per_second
-    band, traffic = recent.intensity_bounds_flops_per_byte, recent.dram_bounds_bytes_per_second
-    estimate = None
-    if recent.dram_estimate_bytes_per_second is not None:
-        estimate = intensity(believed, recent.dram_estimate_bytes_per_second)
-    if not measured:
-        if flops is not None:
-            flops = _at_least(flops, work.least_flops_per_second)
-        if saturation is not None and rates is not None and rates.whole:
-            saturation = _at_least(saturation, work.least_flops_per_second / rates.whole)
-        if band is not None and flops is not None and traffic is not None and traffic.upper:
-            band = _at_least(band, flops.lower / traffic.upper)
-    return replace(
-        recent,
-        saturation_bounds=saturation,
-        flops_bounds_per_second=flops,
-        intensity_bounds_flops_per_byte=band,
-        stated_flops_per_second=believed,
-        intensity_estimate_flops_per_byte=estimate,
-    )
+    saturation = recent.saturation_bounds
+    if saturation is not None and rates is not None and rates.whole and not measured:
+        saturation = _at_least(saturation, work.least_flops_per_second / rates.whole)
+    recent = replace(recent, saturation_bounds=saturation)
+    return worked(recent, work, believed, measured=measured)
 
 
 def _at_least(bounds: Bounds, lower: float) -> Bounds:

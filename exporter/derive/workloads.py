@@ -162,10 +162,7 @@ def _jobs(
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
 ) -> tuple[dict[ShareKey, tuple[Workload, ...]], set[ShareKey]]:
-    """Return the workloads that each share is allocated to, and the shares where that is unclear.
-
-    A GPU that is divided is given with all its instances.
-    """
+    """Return the workloads that each share is given to, and the shares where that is unclear."""
     called: dict[Name, list[ShareKey]] = {}
     for share in shares:
         for name in _names(share.device, share.gpu_instance):
@@ -329,10 +326,8 @@ def _job(member: Membership, named: Mapping[str, Workload]) -> tuple[str, str]:
 def _pod(
     member: Membership, containers: _Containers, named: Mapping[str, Workload]
 ) -> Workload | None:
-    """Return the container of a pod, completed by the name of its only container on the share.
-
-    None for a pod without a name on a share that pods have: it is one of these, not known which.
-    """
+    """Return the container of a pod, completed by the name of its only one on the share; None for a
+    pod without a name on a share that pods have."""
     uid = member.pod_uid or ""
     known = (named.get(member.container_id or ""), named.get(uid))
     # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.
@@ -355,5 +350,5 @@ def _identity(workload: Workload, container: str) -> tuple[str, ...]:
 
 
 def _identities(given: Workload) -> set[tuple[str, ...]]:
-    """Return the identities of processes of a workload: a pod's may not say of which container."""
+    """Return those of its processes: a pod's may not say of which container."""
     return {_identity(given, given.container), _identity(given, "")}

@@ -38,22 +38,18 @@ REQUEST_ABORTS: Mapping[str, str] = {
 """Why an accepted connection was closed; the keep-alive timeout is not counted."""
 
 
-def _none_yet(reasons: Mapping[str, str]) -> Mapping[str, int]:
-    return dict.fromkeys(reasons, 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """Counts since the start of the process; every reason is listed."""
 
     connections_refused_total: Mapping[str, int] = field(
-        default_factory=lambda: _none_yet(CONNECTION_REFUSALS)
+        default_factory=lambda: dict.fromkeys(CONNECTION_REFUSALS, 0)
     )
     requests_refused_total: Mapping[str, int] = field(
-        default_factory=lambda: _none_yet(REQUEST_REFUSALS)
+        default_factory=lambda: dict.fromkeys(REQUEST_REFUSALS, 0)
     )
     requests_aborted_total: Mapping[str, int] = field(
-        default_factory=lambda: _none_yet(REQUEST_ABORTS)
+        default_factory=lambda: dict.fromkeys(REQUEST_ABORTS, 0)
     )
     log_lines_dropped_total: int = 0
     web_config_ok: bool | None = None

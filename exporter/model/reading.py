@@ -197,7 +197,7 @@ class Process:
     sm_utilization_ratio: float | None = None
     """Its share of the GPU's SM time, as the driver samples it, if enabled."""
     transformer_engine: bool | None = None
-    """Whether it has loaded Transformer Engine; None if not known, and on a GPU without FP8."""
+    """Whether it has loaded Transformer Engine; None also on a GPU without FP8."""
 
 
 def process_counts(processes: Iterable[Process]) -> dict[str, int]:

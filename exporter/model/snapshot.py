@@ -175,6 +175,8 @@ class WorkRates:
     """What the training jobs on it report, limited to what the GPU can do."""
     dram_estimate_bytes_per_second: float | None = None
     """The likely traffic where it is not measured."""
+    intensity_estimate_flops_per_byte: float | None = None
+    """Stated FLOP/s over the estimated traffic."""
 
     @property
     def total_flops_per_second(self) -> float | None:
@@ -263,8 +265,6 @@ class Recent(WorkRates):
     """The limiter of most of the time, with hysteresis."""
     estimates: Mapping[str, float] = field(default_factory=dict)
     """By resource (tensor, fma, dram): the likely activity of those that are not measured."""
-    intensity_estimate_flops_per_byte: float | None = None
-    """Stated FLOP/s over the estimated traffic."""
     model_flops_utilization_ratio: float | None = None
     """MFU: stated FLOP/s over the datasheet peak of the precision that the jobs state."""
     idle_ratio: float | None = None
@@ -359,10 +359,10 @@ class Rank:
     """A name that is unique on the node."""
     rank: int
     gpu_uuid: str | None
-    """Of the physical GPU; None for a rank that uses none."""
+    """None for a rank that uses none."""
     gpu_instance: int | None
     totals: TrainingTotals
-    """Counters since the first report; never fall while the rank is known."""
+    """They never fall while the rank is known."""
     processes: int
     """How many are alive."""
     run_seconds: float

@@ -27,7 +27,6 @@ class BoardTotal:
         """None while the driver does not report its total, and while our sum is incomplete."""
         self._sum = 0.0
         self._ours: bool | None = None
-        """Whether we sum; None before the first value of either."""
 
     def follow(self, total: float | None) -> None:
         """Take the driver's total; None if the driver does not report it now."""
@@ -148,7 +147,6 @@ class EnergyHistory:
 
     def __init__(self) -> None:
         self._marks: deque[tuple[float, float]] = deque()
-        """Monotonic time, and the joules up to it."""
 
     def add(self, now: float, seconds: float, joules: float | None) -> None:
         """Add the energy of a round; after a gap (``seconds = 0``, None) start over."""

@@ -56,7 +56,6 @@ class TrackedGpu:
         self._counts = counts
         self._ceilings_due = True
         self._fault: str | None = None
-        """The error of the last reading."""
         self._logged_fault: type[Exception] | None = None
         """The type of error that was logged last; None once the GPU is up again."""
 

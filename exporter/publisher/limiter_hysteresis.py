@@ -10,8 +10,8 @@ TAKEOVER_SECONDS = 2.5
 """A limiter that leads by this much within the window replaces the one shown."""
 USUAL_SECONDS = 30.0
 USUAL_LEAD_SECONDS = 3.0
-"""Or it leads by this much over an exponential average of 30 s. Bursts and pauses of up to 5 s
-lead in the window by turns, by 2 s at most, but not in the average."""
+"""Or it leads by this much over an exponential average of 30 s, in which bursts and pauses of up to
+5 s do not lead by turns."""
 
 
 class SteadyLimiter:

@@ -121,12 +121,12 @@ class _Mark(NamedTuple):
     units: Mapping[str, float] = {}
     """Integral of the saturation, by the busiest unit."""
     watts: float | None = None
-    """Mean power of the board in the interval that ends here."""
+    """Mean power of the board."""
     estimated: _Estimated = _Estimated()
 
 
 def reach_seconds(interval_seconds: float) -> float:
-    """Return the minimum length of the window: half an interval less than 10 s, for jitter."""
+    """Return the length of the window: half an interval less than 10 s, for jitter."""
     return RECENT_SECONDS - min(interval_seconds, 1.0) / 2
 
 
@@ -199,7 +199,6 @@ class RecentWindow:
         self._limiter.judge(_grown_each(limited, marks[0].totals.limited_seconds))
 
     def _saturation_bounds(self) -> Bounds | None:
-        """Return the bounds of the saturation; None where they are not known."""
         then, now = self._marks[0], self._marks[-1]
         bounds = now.saturation.mean_since(then.saturation)
         if bounds is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.model.reading import Device, SlotReport
-from exporter.model.training import TrainingReport
 from exporter.model.workload import ShareWork, Workload, WorkloadReport
 
 
@@ -27,11 +26,6 @@ def without_owners(report: SlotReport) -> SlotReport:
         for share in reading.shares
     )
     return replace(report, reading=replace(reading, shares=shares))
-
-
-def without_owner(report: TrainingReport) -> TrainingReport:
-    """Return the report of a training process without the owner of its job."""
-    return report if report.owner is None else replace(report, owner=None)
 
 
 def without_users(report: WorkloadReport) -> WorkloadReport:
@@ -59,10 +53,8 @@ def _without_user(workload: Workload) -> Workload:
 
 
 class WithoutSerials:
-    """Removes serial numbers from the reports on GPUs.
-
-    For the same device object it returns the same object, so that rendered lines are reused.
-    """
+    """Removes serial numbers from the reports on GPUs; the same device stays the same object, so
+    that rendered lines are reused."""
 
     def __init__(self) -> None:
         self._devices: dict[int, tuple[Device, Device]] = {}

@@ -51,7 +51,7 @@ class Round(NamedTuple):
     last: Reading | None
     """The reading before; None at the first one and after a gap."""
     seconds: float
-    """Since the reading before; 0 if there is none."""
+    """0 without a reading before."""
 
 
 def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
@@ -83,7 +83,7 @@ class TrackedShare:
         self._answered_at: float | None = None
         """Monotonic time of the last activity, or of the first reading and after a gap."""
         self._counted_by: str | None = None
-        """The source of the last activity since the first reading or a gap."""
+        """Its source."""
         self._skipped: list[BoardRound] = []
         """Those for which the counters gave no activity."""
         self.work = NO_WORK
@@ -223,10 +223,8 @@ class TrackedShare:
         self.totals = self.integral.totals()
 
     def _expected(self, share_reading: ShareReading, read: Round, rules: Rules) -> ShareReading:
-        """Return the reading; without counters once these gave nothing for 3 intervals.
-
-        Until then no estimate is published, so that a GPU does not flip between the two.
-        """
+        """Return the reading; without counters once these gave nothing for 3 intervals, so that a
+        GPU does not flip between measured and estimated."""
         now = read.reading.monotonic_seconds
         if share_reading.activity is not None:
             self._answered_at, self._counted_by = now, share_reading.activity.source

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One observed time for all hardware counters of a share.
+"""One observed time for all hardware counters of a share, by which queries divide.
 
-Queries divide every counter by the same observed time, so it runs only while all units are read. A
-unit that is missing for up to three readings pauses all counters. One that is missing for longer,
-or often, is excluded, and the others continue. It is included again after a minute without a gap,
-so that a scrape sees it absent in between.
+A unit that is missing for up to three readings pauses all counters. One that is missing for longer,
+or often, is excluded, and included again after a minute without a gap, so that a scrape sees it
+absent in between.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the driver's readings of rounds without counters until an activity covers these rounds."""
+"""The driver's readings of rounds that the counters skipped, until an activity covers these."""
 
 from __future__ import annotations
 

@@ -44,10 +44,7 @@ def source_states(
         failures[source] += state.failures_total
         if state.read_seconds is not None:
             seconds[source] = seconds.get(source, 0.0) + state.read_seconds
-    states = {
-        source: SourceState(is_up, seconds.get(source), failures[source])
-        for source, is_up in up.items()
-    }
+    states = {name: SourceState(ok, seconds.get(name), failures[name]) for name, ok in up.items()}
     others: list[WorkloadSource | CollectiveSource | None] = [*workloads, collectives]
     used = {each.name: found for each in others if each and (found := each.state) is not None}
     return states | _training_sources(training) | used
@@ -72,8 +69,7 @@ def training_state(
     cut; None without a training source."""
     if not training:
         return None
-    rejected: Counter[str] = Counter()
-    quota_hits: Counter[str] = Counter()
+    rejected, quota_hits = Counter[str](), Counter[str]()
     for source in training:
         rejected.update(source.rejected_total)
         quota_hits.update(source.quota_hits_total)

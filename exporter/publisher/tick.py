@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from exporter.clock import Clock, next_due_seconds
 from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
@@ -14,7 +15,7 @@ from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, Place, Ranks
-from exporter.publisher.redact import WithoutSerials, without_owner, without_owners
+from exporter.publisher.redact import WithoutSerials, without_owners
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts
 from exporter.publisher.sources import problem_of, source_states, training_state
@@ -141,7 +142,9 @@ class Publisher:
     def _training_reports(self) -> Sequence[TrainingReport]:
         """Return the last report of every training process, redacted as configured."""
         reports = [report for source in self._training for report in source.reports()]
-        return reports if self._rules.owners else [without_owner(report) for report in reports]
+        if self._rules.owners:
+            return reports
+        return [each if each.owner is None else replace(each, owner=None) for each in reports]
 
     def _take(self, report: SlotReport, now: float) -> None:
         """Pass a report to its GPU, unless that was forgotten and is still not read."""

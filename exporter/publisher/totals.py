@@ -111,7 +111,7 @@ def _limited(interval: Interval) -> Rate:
 
 
 def _while_idle(amount: Callable[[Interval], float | None], *, held: bool) -> Added:
-    """Add an amount in idle intervals, 0 in others; with `held` in held idle ones."""
+    """Add an amount in idle intervals, or in held idle ones, and 0 in others."""
 
     def added(interval: Interval) -> Rate:
         idle, whole = interval.derived.idle, amount(interval)
@@ -244,7 +244,7 @@ class ShareIntegral:
         self._last_busy = unix_seconds
 
     def totals(self) -> ShareTotals:
-        """Return the totals so far."""
+        """Return them so far."""
         known = {
             field: value
             for field, each in self._sums.items()

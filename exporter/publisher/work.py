@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The FLOPs that training jobs report for one share: an estimate, and a certain lower bound.
 
-Reports hold totals since a process began, so the growth between two reports was done between them,
-except for one step: a step counts as a whole when it begins or ends, and the GPU may finish it
-later. The lower bound therefore excludes the largest growth between two consecutive reports.
+The growth between two reports was done between them, except for one step, which counts as a whole
+when it begins or ends: the lower bound excludes the largest growth between two reports.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from exporter.publisher.recent import ESTIMATE
 from exporter.specs.precisions import pipe_peak, tensor_precision
 
 CHECK_SECONDS = 60.0
-"""An excess over what the GPU can have done is dropped after this long: readings may lag."""
+"""An excess over what the GPU can have done is dropped after this long."""
 TOLERATED_RATIO = 0.02
 """A smaller excess comes from the clocks and averages of two observers."""
 
@@ -69,9 +68,9 @@ class StatedWork:
         self._claimed = self._dropped = 0.0
         """Reported FLOPs since t0, and the dropped excess."""
         self._largest: dict[str, float] = {}
-        """By report id: the largest growth between two consecutive reports."""
+        """By report id: the largest growth between two reports."""
         self._ended = 0.0
-        """The sum of `_largest` over ended processes."""
+        """Its sum over ended processes."""
         self._over_since: float | None = None
         self._measured = False
         self._history: dict[str, deque[_Statement]] = {}
@@ -146,7 +145,6 @@ class StatedWork:
         """Compute the reported rate of the last 10 s."""
         before, self._history = self._history, {}
         rate = least = 0.0
-        known = False
         precisions: set[str | None] = set()
         by_peak: dict[str | None, float] = {}
         for claim in claims:
@@ -159,7 +157,6 @@ class StatedWork:
                 history.popleft()
             if len(history) < 2:
                 continue
-            known = True
             first = history[0]
             # A process that has been silent for longer than this span did no more in that time.
             seconds = max(last.seconds - first.seconds, now - last.seconds)
@@ -175,15 +172,12 @@ class StatedWork:
         whole = None if None in precisions else named
         told = {peak: flops for peak, flops in by_peak.items() if peak is not None}
         work = Work(rate, least, whole, None if None in by_peak else told)
-        self.work = work if known else None
+        self.work = work if precisions else None
 
 
 def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: bool) -> Share:
-    """Return a share with the FLOPs that its jobs report.
-
-    The lower bound of the last 10 s raises the means over this window and, while the GPU is
-    `steady`, the gauges of the last interval.
-    """
+    """Return a share with the FLOPs that its jobs report, which raise the lower bounds of the last
+    10 s and, while the GPU is `steady`, those of the last interval."""
     if stated.lower is not None and stated.lower != share.totals.flops_lower:
         share = replace(share, totals=replace(share.totals, flops_lower=stated.lower))
     work, recent, ceilings = stated.work, share.recent, share.ceilings

@@ -58,10 +58,8 @@ _BY_NAME: tuple[tuple[re.Pattern[str], GpuClass], ...] = (
 
 
 def is_part_of_a_gpu(device: Device) -> bool:
-    """Return whether this is a vGPU, or a MIG device by its name, and not a GPU of its own.
-
-    Its share of the GPU is not known, and the largest profile shares the GPU's time as well.
-    """
+    """Return whether this is a vGPU, or a MIG device by its name: its share is not known, and the
+    largest profile shares the GPU's time as well."""
     return (
         device.virtualized
         or _VGPU.search(device.name.strip()) is not None
@@ -70,10 +68,8 @@ def is_part_of_a_gpu(device: Device) -> bool:
 
 
 def gpu_class(device: Device) -> GpuClass | None:
-    """Return the class of this GPU; None where neither name nor architecture say which.
-
-    A board for mining has none: its arithmetic is cut in ways of its own.
-    """
+    """Return the class of this GPU; None where neither name nor architecture say which, and for a
+    board for mining, whose arithmetic is cut in ways of its own."""
     name = device.name.strip().removeprefix("NVIDIA ")
     if device.compute_capability in MODULE_CAPABILITIES:
         return "module"

@@ -129,25 +129,19 @@ _PCI_ID = "a quoted PCI device id of four hexadecimal digits such as '20B0'"
 
 # What each field expects; text if a field is not listed.
 _EXPECTED = {
+    **dict.fromkeys(("memory_gb", "memory_bandwidth_gb_s", "tdp_watts"), _NUMBER),
+    **dict.fromkeys(("nvlink_gb_s", "c2c_gb_s"), _NUMBER),
+    **dict.fromkeys(("sm_count", "cores_per_sm", "memory_bus_bits"), _COUNT),
+    **dict.fromkeys(("achievable_sources", "sources"), "a list of sources"),
     "names": "a list of names as NVML reports them",
     "pci_ids": "a list of quoted PCI device ids such as ['20B0']",
     "compute_capability": "a quoted compute capability such as '9.0'",
-    "sm_count": _COUNT,
-    "cores_per_sm": _COUNT,
     "clock_mhz": "a mapping of unit (vector, tensor, memory) to MHz",
     "peak_tflops": "a mapping of precision to TFLOPS",
     "derived": "a list of precisions",
-    "memory_gb": _NUMBER,
-    "memory_bus_bits": _COUNT,
-    "memory_bandwidth_gb_s": _NUMBER,
-    "nvlink_gb_s": _NUMBER,
-    "c2c_gb_s": _NUMBER,
     "pcie_generation": "a PCIe generation from 1 to 6",
     "pcie_lanes": "a number of lanes from 1 to 32",
-    "tdp_watts": _NUMBER,
     "achievable_ratio": "a mapping of precision, or memory, to a ratio",
-    "achievable_sources": "a list of sources",
-    "sources": "a list of sources",
     "confidence": "A, B or C",
 }
 

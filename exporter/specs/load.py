@@ -92,7 +92,7 @@ def _read(path: Path, *, lines: bool = True) -> SpecBook:
 
 
 class _Problems:
-    """The problems of one document, by line."""
+    """The problems of one document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -122,11 +122,8 @@ def _refuse_twins(problems: _Problems, models: dict[str, GpuModel]) -> None:
     for key, model in models.items():
         for position, name in enumerate(model.names):
             others = owners.setdefault(bare_name(name), [])
-            twin = next(
-                (other for other in others if other.key != key and not _told_apart(model, other)),
-                None,
-            )
-            if twin is not None:
+            twins = (each for each in others if each.key != key and not _told_apart(model, each))
+            if twin := next(twins, None):
                 problems.add(
                     ("products", key, "names", position),
                     f"expected a name of one GPU model only, '{name}' is also that of '{twin.key}'",

@@ -25,13 +25,12 @@ def share_ceilings(whole: Ceilings, device: Device, gpu_instance: int) -> Ceilin
     of_sms = None if sms is None or whole.sm_count is None else sms / whole.sm_count
     of_memory = None if eighths is None else eighths / MEMORY_SLICES
     bandwidth = whole.memory_bandwidth_bytes_per_second
+    peaks: dict[str, float] = {}
+    if of_sms is not None:
+        peaks = {name: peak * of_sms for name, peak in whole.peak_flops_per_second.items()}
     return replace(
         whole,
-        peak_flops_per_second=(
-            {}
-            if of_sms is None
-            else {name: peak * of_sms for name, peak in whole.peak_flops_per_second.items()}
-        ),
+        peak_flops_per_second=peaks,
         memory_bandwidth_bytes_per_second=(
             None if of_memory is None or bandwidth is None else bandwidth * of_memory
         ),
@@ -58,11 +57,8 @@ def _instance_sms(instances: list[Instance], whole: int | None) -> int | None:
 
 
 def _memory_eighths(instances: list[Instance], whole_bytes: int | None) -> int | None:
-    """Return the nearest number of eighths; compute instances share their GPU instance's memory.
-
-    An instance's memory is a little less than its eighths of the whole (a 1g.18gb of an H200 has
-    16.0 of 140.4 GiB), and never less than one of them.
-    """
+    """Return the nearest number of eighths, at least one: a 1g.18gb of an H200 has 16.0 of 140.4
+    GiB. Compute instances share their GPU instance's memory."""
     sizes = [each.memory_bytes for each in instances if each.memory_bytes]
     if not sizes or not whole_bytes or whole_bytes < 0 or max(sizes) < 0:
         return None

@@ -16,11 +16,8 @@ _LANE_BYTES_PER_SECOND = {
 
 
 def pcie_bytes_per_second(generation: int | None, lanes: int | None) -> float | None:
-    """Return the bytes per second and direction after line encoding, before packet headers.
-
-    Lane rate = transfers per second x encoding / 8 bits, times the number of lanes: 15.75 GB/s for
-    generation 3 with 16 lanes, 31.5 for 4, 63 for 5, 121 for 6. None where either is not known.
-    """
+    """Return the bytes per second and direction after line encoding, before packet headers: 63 GB/s
+    for generation 5 with 16 lanes. None where either is not known."""
     lane = None if generation is None else _LANE_BYTES_PER_SECOND.get(generation)
     if lane is None or lanes is None or not 1 <= lanes <= 32:
         return None

@@ -75,9 +75,7 @@ def pipe_peak(reported: str) -> str | None:
 
 
 def reported_precision(peak_flops_per_second: Mapping[str, float], reported: str) -> str | None:
-    """Return the peak for the tensor work of a job by its reported precision.
-
-    None if the name is not known or the GPU lacks the precision: FLOPs are only bounded then.
-    """
+    """Return the peak for the tensor work of a job by its reported precision; None if that is not
+    known or the GPU lacks it: FLOPs are only bounded then."""
     precision = tensor_precision(reported)
     return precision if precision in peak_flops_per_second else None

@@ -6,11 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
-from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.model.workload import ShareWork, Workload
 from exporter.publisher.redact import (
     WithoutSerials,
-    without_owner,
     without_owners,
     work_without_users,
 )
@@ -37,16 +35,6 @@ def test_no_process_keeps_its_owner() -> None:
     two = ShareReading(gpu_instance=2, processes=None)
 
     assert without_owners(report(one, two)) == report(replace(one, processes=(NOBODYS,) * 2), two)
-
-
-def test_a_training_report_keeps_all_but_its_owner() -> None:
-    """The number of the user stays: it keeps two jobs of one name apart, and is not shown."""
-    said = TrainingReport("a" * 32, "resnet", 0, 1.0, 1.0, TrainingTotals(), uid=1, owner="ada")
-
-    bare = without_owner(said)
-
-    assert bare == replace(said, owner=None)
-    assert without_owner(bare) is bare
 
 
 def test_no_report_keeps_a_serial_number() -> None:

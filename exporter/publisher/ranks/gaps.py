@@ -9,8 +9,7 @@ from typing import NamedTuple
 KEPT_INTERVALS = 16
 """How many intervals back a time can be read: reports wait for the counters."""
 SLACK_RATIO = 0.1
-"""A smaller gap between two intervals is ignored: lengths come from the driver's clock, ends from
-this process's."""
+"""A smaller gap between two intervals is ignored: their lengths are by the driver's clock."""
 
 
 class GapTimes(NamedTuple):

@@ -76,13 +76,12 @@ class Ranks:
         self._keys: dict[str, _RankKey] = {}
         """By report id; a key never changes."""
         self._searched: dict[str, float] = {}
-        """By report id: since when its GPU is not found; infinite once that was logged."""
+        """Since when its GPU is not found; infinite once that was logged."""
         self._lost_logged_at = float("-inf")
         self._records: dict[_RankKey, RankRecord] = {}
         """In the order in which they are shown."""
         self._taken_at: float | None = None
         self._shared: dict[Place, SharedStall] = {}
-        """By share: the inferred stall of its ranks."""
 
     def take(
         self, reports: Sequence[TrainingReport], gpus: Sequence[GpuShares], now: float

@@ -28,8 +28,7 @@ from exporter.publisher.totals import merged
 MOST_TICKS = 3
 """A report waits until the GPU was read up to its time, for so many ticks at most."""
 UNVERIFIED_SECONDS = 30.0
-"""Windows are kept for so long until the rank is verified: the list of processes is read every
-10 s."""
+"""Windows are kept for so long until the rank is verified."""
 UNSEEN_SECONDS = 20.0
 """Do not wait for a GPU that was last read longer ago."""
 MOST_RETIRED = 32

@@ -2,8 +2,7 @@
 """Bounds the data stall of ranks that do not measure it, in windows of about 10 s.
 
 A window is a sequence of pieces from report to report. Its stall is bounded as a whole and piece by
-piece, and the tighter bounds count: an announced wait is a piece of its own, in which idle time is
-stall. No bound falls as the window grows.
+piece, and the tighter bounds count. No bound falls as the window grows.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ BOUNDS_SECONDS = 10.0
 OBSERVED_RATIO = 0.9
 """A window of which less was observed is not used."""
 REPORT_DELAY_SECONDS = 0.02
-"""The delay between a report's measurement in the job and its receipt: the ends of a window may be
-off by this much."""
+"""From a report's measurement to its receipt: the ends of a window may be off by this much."""
 SEEN_IDLE_RATIO = 0.001
 """With a smaller share of idle time there is nothing to explain."""
 
@@ -48,8 +46,7 @@ class Window(NamedTuple):
     bounds: Bounds
     """Bounds of the stall, in seconds."""
     other_of_idle: float | None
-    """Lower bound of the stall's part of the idle time outside announced waits; None without any
-    such idle time."""
+    """Lower bound of the stall's part of the idle time outside announced waits."""
     over: bool
     """Whether it is complete: the next report begins another one."""
 
@@ -114,10 +111,7 @@ class StallWindow:
 
 
 def before_the_first_report(now: Mark, loop_seconds: float) -> Window:
-    """Return the window up to the first report of a rank.
-
-    Its waits lie somewhere in the last `loop_seconds`, in which the share was observed.
-    """
+    """Return the window up to a rank's first report: it waited within the last `loop_seconds`."""
     begin = Mark(now.seconds - loop_seconds, 0.0, GapTimes(0.0, 0.0, 0.0, 0.0))
     return Window(begin, now, Bounds(0.0, between(begin, now).upper), None, over=True)
 

@@ -25,7 +25,7 @@ sent was read, and each that comes in is written, and read again to be added up.
 
 
 def dram_of_links(links: LinkRates, dram_bandwidth: float | None) -> float:
-    """Return the DRAM activity that the traffic of the links explains at this bandwidth (bytes/s)."""
+    """Return the DRAM activity that the traffic of the links explains, at bytes/s of bandwidth."""
     if not dram_bandwidth:
         return 0.0
     moved = (links.nvlink or 0.0) + (links.pcie or 0.0)

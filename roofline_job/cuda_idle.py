@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from . import switches
 from .captures import CAPTURES
 from .captures import PART as CAPTURES_PART
-from .degraded import Part, raised_by_the_job
+from .degraded import Part
 from .exact_types import attribute
 from .wrapping import compiling
 
@@ -37,9 +37,6 @@ MEASURED_PHASES = ("data", "checkpoint", "logging")
 
 PAIRS = 64
 """Pairs in use at most: work that never finishes must not grow the job's memory."""
-
-FAILURES_IN_A_ROW = 3
-"""Failures without a success in between after which measuring ends for good."""
 
 _RESOLVED_PER_START = 2
 _NS_PER_MS = 1_000_000
@@ -114,7 +111,6 @@ class IdleMeter:
         self._has_context: Callable[[int], bool] | None = None
         self._device: int | None = None
         self._off = not switches.CUDA_EVENTS
-        self._failures = 0
         self._open: IdlePair | None = None
         """The latest pair that was started."""
         self._pending: deque[IdlePair] = deque()
@@ -126,10 +122,11 @@ class IdleMeter:
 
     def find_cuda(self) -> None:
         """Look for CUDA, in a job that has imported torch."""
-        if self.ready or self._off:
+        torch: Any = sys.modules.get("torch")
+        # While it is being imported, it has no such attribute yet.
+        if self.ready or self._off or attribute(torch, "cuda") is None:
             return
         try:
-            torch = sys.modules["torch"]
             version = torch.version
             built = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
             if built:
@@ -180,8 +177,7 @@ class IdleMeter:
 
         These are the FLOPs launched before the latest event that the GPU has passed.
         """
-        if attribute(sys.modules.get("torch"), "cuda") is not None:
-            self.find_cuda()
+        self.find_cuda()
         if self._built is not None and not (self._built and self._cuda.is_initialized()):
             self._done = flops  # on the CPU, which is done when it returns
             return flops
@@ -279,17 +275,14 @@ class IdleMeter:
                 return
             pending.popleft()
             elapsed_ns = max(0, round(before.elapsed_time(after) * _NS_PER_MS))
-            self._failures = 0
             self.measuring = True
             self.idle_ns[pair.phase] += min(elapsed_ns, pair.wait_ns)
             pair.free()
 
     def _fail(self, error: Exception) -> None:
-        """Count a failure; measuring ends for good after several in a row."""
-        self._failures += 1
+        """End measuring for good: a call that failed may harm a capture that is not known of."""
         try:
-            if self._failures >= FAILURES_IN_A_ROW or raised_by_the_job(error):
-                PART.fail(error)
+            PART.fail(error)
         finally:
             del error  # see `Part.fail`
         if not PART.on:

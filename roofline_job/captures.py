@@ -25,13 +25,10 @@ PART = Part("captures")
 class Captures:
     """The streams on which a capture is under way.
 
-    A stream carries at most one capture, and a capture ends on the stream on which it began. A
-    graph object that is dropped in between leaves its stream capturing, so the streams are what is
-    remembered, not the graphs.
+    Not the graphs: one that is dropped before its end leaves its stream capturing.
 
-    ``lock`` makes "nothing is under way, so make a CUDA call" one step: a thread that makes such a
-    call holds it, and no capture begins meanwhile. It is reentrant because a signal handler of the
-    job may run in between.
+    A thread that calls CUDA because nothing is under way holds ``lock``, and no capture begins
+    meanwhile. It is reentrant: a signal handler of the job may run in between.
     """
 
     def __init__(self) -> None:
@@ -85,9 +82,8 @@ class Captures:
     def _unmark(self, cuda: Any) -> None:
         """Remove the current stream unless it still captures; never raises.
 
-        It does not when a capture has ended, was refused, or was found invalidated at its end. It
-        does when a second capture was refused because of the first. ``capture_end`` on a wrong
-        stream raises and ends nothing, and that stream is not counted.
+        It still does when a second capture was refused because of the first, or ``capture_end`` was
+        called on a wrong stream.
         """
         try:
             if self.streams and not cuda.is_current_stream_capturing():

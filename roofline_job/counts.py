@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the steps, batches, samples and FLOPs of a thread.
 
-A step is what the job states as one, else a step of the optimizer, else a batch; which of these
-applies is known only afterwards. So counts are kept by episode: from the opening of a loop while
-none is open to the next such opening. The first kind of step that an episode shows counts. Several
-optimizers make one step together (a GAN), and so do several loops (two loaders that are zipped):
-the busiest one counts. Samples count once where several loops give a batch in turn before an
-optimizer steps: the largest batch of such a cycle.
+A step is what the job states as one, else a step of the optimizer, else a batch; which applies is
+known only afterwards. So counts are kept by episode: from the opening of a loop while none is open
+to the next. Of several optimizers (a GAN), and of several loops (loaders that are zipped), the
+busiest counts; of their samples, the largest batch before each step.
 
-An episode's data may end before its steps do: a prefetcher finds the end while the job still has a
-batch to train on, and gradients that are accumulated may leave a rest. So an optimizer may go on
-after its loops are closed for as long as there are batches for which it has not stepped, at the
-pace that it had.
+A prefetcher finds the end of the data while the job still has batches to train on. So an optimizer
+may go on after its loops are closed while there are batches left, at the pace that it had.
 """
 
 from __future__ import annotations

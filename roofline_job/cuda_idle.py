@@ -93,9 +93,8 @@ PART = Part("cuda_events")
 class IdleMeter:
     """The event pairs of one thread: it alone may start, stop and resolve them.
 
-    Of phases inside each other the innermost is measured. ``idle_ns`` is S per measured phase so
-    far; it never falls. ``measuring`` is whether any pair was ever resolved: before that, S is not
-    known. Nothing is raised but what a signal handler of the job raised.
+    Of phases inside each other the innermost is measured. ``idle_ns``, S per phase so far, is known
+    once any pair was resolved (``measuring``). Only what a handler of a signal raises is raised.
     """
 
     def __init__(self) -> None:
@@ -144,14 +143,12 @@ class IdleMeter:
 
         ``measured=False`` is for a phase that queues work: no time around it can be measured.
         """
-        pair = None
-        if get_ident() == self._thread:
-            outer, self._open = self._open, None
-            if outer is not None:
-                outer.void = True
-            if measured:
-                pair = self._calling(lambda cuda: self._begin(cuda, outer))
-        return pair
+        if get_ident() != self._thread:
+            return None
+        outer, self._open = self._open, None
+        if outer is not None:
+            outer.void = True
+        return self._calling(lambda cuda: self._begin(cuda, outer)) if measured else None
 
     def stop(self, pair: IdlePair, phase: str, wait_ns: int) -> None:
         """Record the end of the phase that began with ``pair``.
@@ -188,9 +185,8 @@ class IdleMeter:
     def _mark(self, cuda: Any, flops: float) -> None:
         marks = self._marks
         newest = marks[-1][1] if marks else self._done
-        pair = (
-            self._pair(cuda, self._stream(cuda)) if newest < flops and len(marks) < PAIRS else None
-        )
+        is_wanted = newest < flops and len(marks) < PAIRS
+        pair = self._pair(cuda, self._stream(cuda)) if is_wanted else None
         if pair is not None:
             pair.events[1].record(pair.stream)
             marks.append((pair, flops))

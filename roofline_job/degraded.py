@@ -3,8 +3,7 @@
 
 An unexpected error switches a part off for the rest of the process: the job goes on with the
 original function, one line is written to standard error, and the next report names the reason.
-Nothing is raised into the job, except what the job's own signal handler raised while the client
-ran.
+Only what the job's own signal handler raised while the client ran is raised into the job.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import sys
 from types import FunctionType, MethodType
 from typing import Any
 
+from .identity import parent
 from .switches import ENABLED, say
 
 REASONS: dict[str, str] = {
@@ -47,7 +47,7 @@ def degrade(reason: str, found: str) -> None:
         return
     note(reason, found)
     _unlogged.append(f"{REASONS[reason]} ({found})")
-    if not _is_child():
+    if parent() is None:
         log_found()
 
 
@@ -64,11 +64,6 @@ def log_found() -> None:
     """
     while _unlogged:
         say(_unlogged.pop(0))
-
-
-def _is_child() -> bool:
-    process: Any = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
 
 
 class Part:

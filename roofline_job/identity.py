@@ -89,6 +89,13 @@ def is_loader_worker() -> bool:
     return get_worker_info is not None and get_worker_info() is not None
 
 
+def parent() -> int | None:
+    """Return the pid of the process that made this one by multiprocessing; None if none did."""
+    process: Any = sys.modules.get("multiprocessing.process")
+    made_by = None if process is None else process.parent_process()
+    return None if made_by is None else int(made_by.pid)
+
+
 def device(
     batches: int,
     environ: Mapping[str, str] = os.environ,

@@ -2,9 +2,8 @@
 """Import hooks: call a function right after a module was executed.
 
 A finder at the front of ``sys.meta_path`` lets the finders behind it find the listed modules, and
-puts an ordinary function in front of ``exec_module`` of the loader that they name. It is taken off
-again when the module is executed, so spec, loader and module are the import system's own; it can be
-seen in the traceback of a listed module that fails, together with the import system's own lines.
+puts an ordinary function in front of ``exec_module`` of the loader that they name, until the module
+is executed. It can be seen in the traceback of a listed module that fails, and nowhere else.
 
 Imported at the start of every Python of an instrumented job, before the job can put modules of its
 own in front of the standard library's. So it imports only what the interpreter itself has loaded.
@@ -75,7 +74,11 @@ class Finder:
             if getattr(module, "__name__", None) != name or name in self._executing:
                 execute(module)
                 return
-            _put_back(loader, exec_module, before)
+            if vars(loader).get("exec_module") is exec_module:  # no other one in front of it
+                if before is None:
+                    del loader.exec_module
+                else:
+                    loader.exec_module = before
             self._executing.add(name)
             try:
                 execute(module)
@@ -94,16 +97,6 @@ class Finder:
         except Exception:  # no such method, or an object that takes no attributes
             return False
         return True
-
-
-def _put_back(loader: Any, ours: object, before: object) -> None:
-    """Take our function off a loader, unless another one has been put in front of it."""
-    if vars(loader).get("exec_module") is not ours:
-        return
-    if before is None:
-        del loader.exec_module
-    else:
-        loader.exec_module = before
 
 
 def after_import(callbacks: Mapping[str, Callback], missed: Missed) -> None:

@@ -93,9 +93,6 @@ def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
     return _fail(f"run: {reason}", code)
 
 
-# The command line
-
-
 def parse(words: Sequence[str]) -> Options:
     """Read the words after ``run``.
 
@@ -140,9 +137,6 @@ def _did_you_mean(name: str) -> str:
     return f", did you mean --{near[0]}?" if near else ""
 
 
-# The environment
-
-
 def added(job: str | None) -> dict[str, str]:
     """Return the variables that make every Python of a job instrument itself.
 
@@ -181,22 +175,17 @@ def exports(variables: Mapping[str, str]) -> str:
     )
 
 
-# The command
-
-
 def execute(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, str]:
     """Become the command; where that is impossible, return the exit code and why."""
     _undo_what_python_set()
     word = _one_line(command[0]) or repr("")
     try:
         os.execvpe(command[0], list(command), environ)  # noqa: S606 # as asked, without a shell
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # ValueError: an empty word
         path = shutil.which(command[0], path=environ.get("PATH"))
         if path is not None:
             reason = "the interpreter in its first line is missing"
             return NOT_EXECUTABLE, f"{_one_line(path)}: {reason}"
-        return NOT_FOUND, f"{word}: command not found"
-    except ValueError:  # an empty word
         return NOT_FOUND, f"{word}: command not found"
     except OSError as error:
         reason = os.strerror(error.errno or errno.EIO).lower()
@@ -207,9 +196,6 @@ def _undo_what_python_set() -> None:
     """Give the job the signal dispositions that Python changed for itself when it started."""
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-
-
-# Messages
 
 
 def _print(text: str) -> int:

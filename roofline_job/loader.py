@@ -55,10 +55,8 @@ def ready_batches(iterator: Any) -> int | None:
         return None
     try:
         kept = sum(len(task) > 1 for task in required_attribute(iterator, "_task_info").values())
-        queue, under_way = (
-            required_attribute(iterator, "_data_queue"),
-            required_attribute(iterator, "_tasks_outstanding"),
-        )
+        queue = required_attribute(iterator, "_data_queue")
+        under_way = required_attribute(iterator, "_tasks_outstanding")
     except (AttributeError, KeyError, TypeError) as error:
         DETAILS.miss(f"{type(error).__name__}: {error}")
         return None

@@ -44,11 +44,6 @@ class Stated:
     flops_per_sample: float | None = None
     precision: str | None = None
 
-    @property
-    def states_flops(self) -> bool:
-        """Whether the job says how many FLOPs its work takes."""
-        return self.flops_per_step is not None or self.flops_per_sample is not None
-
     def checked(self) -> Stated:
         """Return it without the values that cannot be reported."""
         samples = self.samples_per_batch
@@ -150,7 +145,8 @@ class Loop:
         try:
             account = self._account
             if account is None or account.thread != get_ident():
-                account = self._enter()
+                self.close()
+                account = self._account = PROCESS.account(self.stated.job, self.stated.rank)
                 if account is None:
                     return None
             if account.flops is not None:
@@ -169,12 +165,9 @@ class Loop:
                     self._go_on(account)
             elif self.is_pending:
                 self.leave_body()
-            if (
-                self.peek is not None
-                and self._tally is not None
-                and account.clock() >= account.due_ns
-            ):
-                account.loader = self.peek()
+            peek = None if self._tally is None else self.peek
+            if peek is not None and account.clock() >= account.due_ns:
+                account.loader = peek()
             wait = self._spare or Wait()
             self._spare = None
             wait.account = account
@@ -272,13 +265,6 @@ class Loop:
             account.close_loop(self)
             self._tally = None
 
-    def _enter(self) -> ThreadAccount | None:
-        """Switch to this thread's account."""
-        self.close()
-        stated = self.stated
-        account = self._account = PROCESS.account(stated.job, stated.rank)
-        return account
-
     def _go_on(self, account: ThreadAccount) -> None:
         """Resume after another loop, or begin."""
         account.sweep()
@@ -320,7 +306,8 @@ class Loop:
             account.instrumentation = "client"
         if stated.precision is not None:
             account.precision = stated.precision
-        if account.flops is not None and stated.states_flops:
+        states_flops = stated.flops_per_step is not None or stated.flops_per_sample is not None
+        if account.flops is not None and states_flops:
             account.flops.disable()
         if stated.flops_per_step is not None and not self.evaluates:
             account.counts.episode.flops_per_step = stated.flops_per_step

@@ -9,7 +9,8 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from .identity import parent
 
 JOB_BYTES = 128
 """Of a job's name, in UTF-8."""
@@ -70,21 +71,14 @@ def _run(environ: Mapping[str, str]) -> str:
     if ranks in ("1", environ.get("LOCAL_WORLD_SIZE")) or not any(met):
         return _started(_first_pid(environ))
     if environ.get("MASTER_ADDR") in _LOOPBACK:  # one node, whose ranks one process has started
-        met += [os.uname().nodename, _started(_parent() or os.getppid())]
+        met += [os.uname().nodename, _started(parent() or os.getppid())]
     return f"rdzv-{binascii.crc32(':'.join(met).encode()):08x}"
 
 
 def _first_pid(environ: Mapping[str, str]) -> int:
     """Return the pid of the process that started the ranks of this run on this node."""
     own = os.getppid() if "LOCAL_WORLD_SIZE" in environ else os.getpid()
-    return _parent() or own
-
-
-def _parent() -> int | None:
-    """Return the pid of the process that made this one by multiprocessing; None if none did."""
-    process: Any = sys.modules.get("multiprocessing.process")
-    parent = None if process is None else process.parent_process()
-    return None if parent is None else int(parent.pid)
+    return parent() or own
 
 
 def _started(pid: int, procfs: Path = Path("/proc")) -> str:

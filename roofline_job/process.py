@@ -83,16 +83,13 @@ class Process:
     def account_of_step(self) -> ThreadAccount | None:
         """Return the account to which an optimizer's step in this thread belongs: it trains.
 
-        It is that of the loop in this thread, else that of the loop which last got a batch in
-        another one, for autograd's threads step too. Except where a thread of the job itself trains
-        on what a helper thread reads: that loop does not train, and its waits are not this one's.
+        It is that of the loop in this thread, else of the loop which last got a batch: autograd's
+        threads step too. But where a thread of the job itself trains on what a helper thread reads,
+        that loop does not train, and its waits are not this one's.
         """
         account, latest = self.account_here(), self.latest
-        if (
-            latest is not None
-            and latest is not account
-            and not (account is not None and account.open)
-        ):
+        is_in_loop = account is not None and bool(account.open)
+        if latest is not None and latest is not account and not is_in_loop:
             if latest.trains or not _is_of_python():
                 account = latest
             else:

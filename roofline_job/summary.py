@@ -12,12 +12,11 @@ from __future__ import annotations
 import os
 import sys
 
-from .identity import FRAMEWORKS, RANKS
+from .identity import FRAMEWORKS, RANKS, parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from .account import Account
 
@@ -71,9 +70,8 @@ def _measured(account: Account, ranks: int) -> str:
         parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
     if "data" in idles_ns:
         parts.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
-    process: Any = sys.modules.get("multiprocessing.process")
     whose = f"rank 0 of {ranks}: " if ranks > 1 else ""
-    if not whose and process is not None and process.parent_process() is not None:
+    if not whose and parent() is not None:
         whose = f"process {os.getpid()}: "
     return whose + ", ".join(parts)
 

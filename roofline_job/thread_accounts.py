@@ -43,13 +43,10 @@ PHASES = (
 )
 _KNOWN = {phase: phase for phase in PHASES}
 _MEASURED = frozenset(MEASURED_PHASES)
-_NOBODY = 0
-"""No thread has this number."""
 LONG_NS = SECOND
 """A phase that lasted so long is announced at its next start, however recent the last report is."""
 SHORT_REST_NS = SECOND // 10
-"""What begins so soon after something else happened, at which no report was due, is not announced:
-a loop with short steps would send two reports where one will do."""
+"""What begins so soon after an event at which no report was due is not announced: one will do."""
 
 
 @dataclass(slots=True)
@@ -131,7 +128,7 @@ class ThreadAccount(Account):
 
     def detach(self) -> None:
         """Detach from the thread: in a forked child, this is its parent's account."""
-        self.thread = _NOBODY
+        self.thread = 0  # no thread has this number
         self.due_ns = self.quiet_until_ns = NEVER
         self.meter = IdleMeter()  # without CUDA: the parent's events are of no use here
         if self.flops is not None:

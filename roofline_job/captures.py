@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a CUDA graph capture is under way anywhere in this process.
 
-While one is, recording or querying an event can invalidate it, from any thread (PyTorch's own
-NCCL watchdog did this: pull requests 104487, 104555 and 148594). PyTorch only
-says whether the current stream captures, so ``capture_begin`` and ``capture_end`` are wrapped.
+While one is, recording or querying an event can invalidate it, from any thread (PyTorch's own NCCL
+watchdog did: pull requests 104487, 104555 and 148594). PyTorch only says whether the current stream
+captures, so ``capture_begin`` and ``capture_end`` are wrapped.
 """
 
 from __future__ import annotations

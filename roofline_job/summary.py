@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from .account import Account
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
-"""In the environment of the job: the process id of its first process; `run --quiet` leaves it out.
-"""
+"""In the job's environment: the process id of its first process; `run --quiet` leaves it out."""
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
 _SECOND = 1_000_000_000
 

@@ -2,8 +2,7 @@
 """Accounts for the time of one thread: wall time of its loops, and exclusive phases.
 
 Wall time is the union of the times in which a loop is open or a phase is under way. It advances
-only when something happens: a batch was asked for or came, a phase began or ended, `step` was
-called.
+only when a batch is asked for or comes, a phase begins or ends, or `step` is called.
 
 Phases exclude each other by what they claim. A span that began when the account's phases
 together had claimed c0, and that took e, owns what no span inside it claimed since,
@@ -239,11 +238,7 @@ class ThreadAccount(Account):
                 loop.end()
 
     def close_stale(self, loop: OpenLoop) -> None:
-        """Close what must be over before the first batch of a new loop.
-
-        That is a loop of `step` calls, and, if the new loop trains, evaluations whose iterator a
-        persistent loader keeps.
-        """
+        """Close a loop of `step` calls and, if the new one trains, evaluations that are kept."""
         self.stepping = False
         for other in tuple(self.open.values()):
             if other.evaluates and not loop.evaluates:
@@ -320,9 +315,8 @@ class ThreadAccount(Account):
     def report(self, now_ns: int, phase: str | None = None, *, ending: bool = False) -> None:
         """Send a report, unless one is under way; the next is due in a second.
 
-        ``phase`` begins now; without it the innermost one under way is named.
-
-        A signal handler of the job may run in between, so nothing here waits for a lock.
+        ``phase`` begins now; without it the innermost one under way is named. A signal handler of
+        the job may run in between, so nothing here waits for a lock.
         """
         if self._reporting or self.due_ns == NEVER or not REPORTS.on:
             return

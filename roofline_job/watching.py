@@ -31,8 +31,7 @@ FORWARDED = (
     "__reversed__",
     "__setitem__",
 )
-"""Special methods, which Python looks for in the class; a wrapper has those that the original has.
-"""
+"""Special methods, which Python looks for in the class; a wrapper has those of the original."""
 
 _set = object.__setattr__
 

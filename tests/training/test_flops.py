@@ -78,6 +78,13 @@ def flops_of(model: nn.Module, batch: torch.Tensor) -> int:
     return int(counter.get_total_flops())
 
 
+def linear() -> tuple[nn.Module, tuple[int, ...], int]:
+    """Return a model, the shape of its samples, and the FLOPs of eight of them."""
+    make, shape = MODELS["linear"]
+    model = make()
+    return model, shape, flops_of(model, torch.randn(8, *shape))
+
+
 def loader(shape: tuple[int, ...], samples: int, batch_size: int) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.randn(samples, *shape)), batch_size=batch_size)
 
@@ -108,9 +115,7 @@ def test_every_batch_from_the_third_step_on_counts(name: str) -> None:
 
 def test_later_epochs_count_all_their_batches() -> None:
     """Those as well that are held until it is known that they are trained on; evaluations not."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
     watched, held_out = watch(loader(shape, 32, 8)), watch(loader(shape, 32, 8))
     for _ in range(2):
         run(model, watched)
@@ -125,9 +130,7 @@ def test_later_epochs_count_all_their_batches() -> None:
 
 def test_accumulated_batches_count_each_its_own() -> None:
     """A step of four batches is counted as a whole, and a batch as a quarter of it."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
 
     run(model, watch(loader(shape, 8 * 16, 8)), accumulate=4)
 
@@ -256,9 +259,7 @@ class Calls(nn.Module):  # type: ignore[misc]
 
 def test_an_exception_inside_the_model_leaves_nothing() -> None:
     """It reaches the job; the step is counted a batch later."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     raised = 0
     for number, (batch,) in enumerate(watch(loader(shape, 8 * 6, 8)), 1):
@@ -277,8 +278,7 @@ def test_an_exception_inside_the_model_leaves_nothing() -> None:
 
 def test_a_break_in_the_counted_step_ends_the_counting() -> None:
     """The functions are PyTorch's again by the next call of a module."""
-    make, shape = MODELS["linear"]
-    model = make()
+    model, shape, _ = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, (batch,) in enumerate(watch(loader(shape, 8 * 6, 8)), 1):
         train_on(model, batch)
@@ -294,9 +294,7 @@ def test_a_break_in_the_counted_step_ends_the_counting() -> None:
 
 def test_generators_and_plain_numbers_are_loops_too() -> None:
     """Batches that show no size count alike."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in watch(number for number in range(6)):
         train_on(model, torch.randn(8, *shape))
@@ -307,9 +305,7 @@ def test_generators_and_plain_numbers_are_loops_too() -> None:
 
 def test_a_mode_of_the_jobs_own_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """Its count is right, ours is not made, and after some attempts that is said."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
     with FlopCounterMode(display=False) as own:
         run(model, watch(loader(shape, 8 * 20, 8)))
 
@@ -317,29 +313,6 @@ def test_a_mode_of_the_jobs_own_is_left_alone(capsys: pytest.CaptureFixture[str]
     assert measured().flops is None
     assert "a dispatch mode of the job is active" in degraded.FOUND["flops"]
     assert "FLOPs are not counted" in capsys.readouterr().err
-
-
-def test_a_mode_that_is_entered_inside_the_step_is_no_problem() -> None:
-    """It is entered and left outside our calls, or inside them."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inside = []
-
-    def counted(x: torch.Tensor) -> torch.Tensor:
-        with FlopCounterMode(display=False) as own:
-            result: torch.Tensor = model(x)
-        inside.append(own.get_total_flops())
-        return result
-
-    wrapped = Calls(counted)
-    for (batch,) in watch(loader(shape, 8 * 4, 8)):
-        train_on(wrapped, batch)
-        optimizer.step()
-
-    assert set(inside) == {inside[0]}
-    assert measured().flops == 2 * full
 
 
 def test_what_the_job_states_goes_first() -> None:
@@ -359,9 +332,7 @@ def test_what_the_job_states_goes_first() -> None:
 
 def test_an_evaluation_inside_the_counted_step_is_not_of_every_step() -> None:
     """The next step is counted instead."""
-    make, shape = MODELS["linear"]
-    model = make()
-    full = flops_of(model, torch.randn(8, *shape))
+    model, shape, full = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     held_out = watch(loader(shape, 32, 8))
     for number, (batch,) in enumerate(watch(loader(shape, 8 * 6, 8)), 1):
@@ -386,8 +357,7 @@ def test_a_loop_without_a_backward_pass_is_not_counted() -> None:
 
 def test_forked_children_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the child of a fork does belongs to no step of its parent."""
-    make, shape = MODELS["linear"]
-    model = make()
+    model, shape, _ = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, (batch,) in enumerate(watch(loader(shape, 8 * 3, 8)), 1):
         train_on(model, batch)
@@ -481,8 +451,7 @@ def test_batches_of_a_class_of_the_job_are_not_counted() -> None:
         def __init__(self, x: torch.Tensor) -> None:
             self.x = x
 
-    make, shape = MODELS["linear"]
-    model = make()
+    model, shape, _ = linear()
     for batch in watch([Padded(torch.randn(8, *shape)) for _ in range(30)]):
         train_on(model, batch.x)
 

@@ -159,14 +159,6 @@ def test_what_is_too_long_loses_what_it_can_do_without() -> None:
     assert (claim.totals.steps, claim.totals.samples) == (5, None)
 
 
-def test_s_is_never_more_than_w() -> None:
-    """Whatever the meter found."""
-    account = ThreadAccount("job", 0, "client")
-    _let_it_have(account, 1, None, {"data": 5}, {"data": 7, "logging": 2}, None)
-
-    assert account.times_ns()[0] == {"data": 5}
-
-
 @given(st.integers(0, 10**18))
 def test_seconds_are_exact(time_ns: int) -> None:
     """So sums of phases stay below the wall time, as they do in nanoseconds."""
@@ -174,16 +166,6 @@ def test_seconds_are_exact(time_ns: int) -> None:
 
     assert int(whole) * 10**9 + int(part) == time_ns
     assert len(part) == 9
-
-
-def test_each_report_has_the_next_number() -> None:
-    """So the daemon knows an old one from a new one; what stays the same is written once."""
-    account = ThreadAccount("job", 0, "client")
-    report = Report(account)
-    first, second = (json.loads(report.write()) for _ in range(2))
-
-    assert (first["sequence"], second["sequence"]) == (0, 1)
-    assert first["id"] == second["id"] == account.id
 
 
 def test_the_device_stays_what_it_was_first_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:

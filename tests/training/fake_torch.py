@@ -16,12 +16,6 @@ class Tensor:
     def __init__(self, *shape: int) -> None:
         self.shape = shape
 
-    def dim(self) -> int:
-        return len(self.shape)
-
-    def size(self, dimension: int) -> int:
-        return self.shape[dimension]
-
 
 def default_collate(samples: Any) -> Any:
     return samples

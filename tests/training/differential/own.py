@@ -173,11 +173,6 @@ class Own:
         if self.body:
             time.sleep(self.body)
 
-    def learned(self, batch: Any) -> int:
-        """The same as a function with a result."""
-        self.learn(batch)
-        return self.steps  # type: ignore[no-any-return]
-
     def step(self) -> None:
         self.optimizer.step()
         self.steps += 1

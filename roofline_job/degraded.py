@@ -59,8 +59,7 @@ def note(reason: str, found: str) -> None:
 def log_found() -> None:
     """Log the reasons that were not logged yet.
 
-    A child of multiprocessing waits until it has something to report: most only load data, and
-    their parent has logged it.
+    A child of multiprocessing waits until it reports: most only load data, and never do.
     """
     while _unlogged:
         say(_unlogged.pop(0))

@@ -135,10 +135,7 @@ class Process:
 
 
 def _is_of_python() -> bool:
-    """Return whether this thread was started by Python code, and not by a library in C++.
-
-    ``current_thread`` would answer for those too, with an object that it makes up.
-    """
+    """Return whether Python code started this thread; ``current_thread`` would make one up."""
     here = get_ident()
     threads = [thread for thread in threading.enumerate() if thread.ident == here]
     return any(type(thread).__name__ != "_DummyThread" for thread in threads)

@@ -86,6 +86,7 @@ class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
     def __init__(self, handle: Any, journal: Journal) -> None:
+        self._journal = journal
         self.fresh = False
         """Whether the last read gave a new sample or poll."""
         self._answered = False
@@ -136,6 +137,7 @@ class UtilizationReader:
         self._answered |= bool(self._compute.samples or self._memory.samples)
         meters = (self._compute.meter, self._memory.meter)
         if not any(meter.wants_polls for meter in meters):
+            self._journal.answered("utilization", self._rates)  # the samples suffice
             return
         rates = self._rates()
         if rates is None:
@@ -194,19 +196,24 @@ class _Meter:
 
     def __init__(self, handle: Any, journal: Journal, group: str, kind: int) -> None:
         self.meter = UtilizationMeter()
-        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,), _possible_samples)
+        self._journal = journal
+        self._group = group
+        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,))
         self.samples: list[tuple[float, float]] = []
         """What was new at the last read: stamp in seconds, ratio."""
 
     def take(self, monotonic_seconds: float, unix_seconds: float) -> None:
         """Read the buffer."""
-        self.samples = [(stamp, percent / 100) for stamp, percent in self._read() or ()]
+        new = self._read() or ()
+        self.samples = [
+            (stamp, percent / 100) for stamp, percent in new if ENGINE_PERCENT(percent) is not None
+        ]
+        if len(self.samples) < len(new):
+            self._journal.implausible(self._group, self, worked=self.meter.sampled)
+        elif new:
+            self._journal.answered(self._group, self)
         self.meter.add_samples(self.samples, monotonic_seconds, unix_seconds)
 
 
 def _possible_rates(rates: Any) -> Any:
     return rates if ENGINE_PERCENT(max(rates.gpu, rates.memory)) is not None else None
-
-
-def _possible_samples(samples: list[tuple[float, float]]) -> list[tuple[float, float]] | None:
-    return samples if all(ENGINE_PERCENT(percent) is not None for _, percent in samples) else None

@@ -172,14 +172,19 @@ def test_no_utilization_at_all(open_gpu: Open) -> None:
 
 
 @pytest.mark.parametrize("buffer", [{}, NO_BUFFER])
-def test_values_above_100_are_implausible(open_gpu: Open, buffer: dict[str, int]) -> None:
+def test_values_above_100_are_implausible(
+    open_gpu: Open, caplog: pytest.LogCaptureFixture, buffer: dict[str, int]
+) -> None:
     """A driver's 130 % is never published, and the state says so until it is possible again."""
     rig = open_gpu(utilization=130, memory_utilization=10, samples=buffer)
     rig.advance(1)
     found = reader(rig)
     for _ in range(3):
-        assert read(found, rig) == (None, None, None)
+        for _ in range(2):  # the second has no new sample
+            assert read(found, rig) == (None, None, None)
+            rig.journal.log_changes()
         rig.advance(1)
+    assert caplog.records == []
     assert rig.journal.states["utilization"] == "implausible"
     rig.fake.device(0, utilization=100)
     rig.advance(1)

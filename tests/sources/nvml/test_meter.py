@@ -395,11 +395,6 @@ def test_first_close_covers_no_time() -> None:
     assert first.upper == pytest.approx(0.9 + ROUNDING_MARGIN)
 
 
-def test_nothing_read_is_unknown() -> None:
-    """Without samples or polls there is no utilization."""
-    assert UtilizationMeter().close(START) is None
-
-
 def test_bound_is_the_mean_plus_one_percent() -> None:
     """Where samples cover the interval exactly, the bound is their mean and the margin."""
     meter = UtilizationMeter()

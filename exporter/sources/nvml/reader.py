@@ -116,15 +116,14 @@ class NvmlSource:
         owners: bool = True,
         process_utilization: bool = False,
     ) -> None:
-        self._handle = handle
         self._journal = journal
-        self._probe = partial(probe_of, journal, handle)
+        probe = partial(probe_of, journal, handle)
         self._identity = IdentityReader(handle, index, journal)
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
         self._layout = MigLayout(handle, journal)
         self._mig = self._layout.slots
         self._totals = DriverTotals(journal)
-        self._facts = self._probe(IDENTITY, self._static_fields.read)
+        self._facts = probe(IDENTITY, self._static_fields.read)
         self.device = self._identity.read(self._facts() or {}, self._layout.instances)
         self._links = self.device.nvlink_count or 0
         self._board = Board()
@@ -145,13 +144,8 @@ class NvmlSource:
             has_fp8=capability is not None and capability >= FIRST_WITH_FP8,
             utilization=process_utilization,
         )
-        self._build_probes()
         if self.utilization is None:
             journal.absent("utilization", MIG)
-
-    def _build_probes(self) -> None:
-        h = self._handle
-        probe = self._probe
         self._fields = probe("fields", self._fast_fields.read)
         self._energy = probe(
             "energy", "nvmlDeviceGetTotalEnergyConsumption", check=plausible.ENERGY_MILLIJOULES
@@ -159,8 +153,8 @@ class NvmlSource:
         self._power = probe("power", "nvmlDeviceGetPowerUsage", check=plausible.POWER_MILLIWATTS)
         self._temperature = probe(
             "temperature",
-            lambda: pynvml.nvmlDeviceGetTemperatureV(h, pynvml.NVML_TEMPERATURE_GPU),
-            lambda: pynvml.nvmlDeviceGetTemperature(h, pynvml.NVML_TEMPERATURE_GPU),
+            lambda: pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU),
+            lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
             check=plausible.TEMPERATURE_CELSIUS,
         )
         self._reasons = probe(
@@ -172,19 +166,21 @@ class NvmlSource:
         self._clocks = {
             name: probe(
                 f"{name}_clock",
-                partial(pynvml.nvmlDeviceGetClockInfo, h, clock),
+                partial(pynvml.nvmlDeviceGetClockInfo, handle, clock),
                 check=plausible.CLOCK_MEGAHERTZ,
             )
             for name, clock in CLOCKS.items()
         }
-        self._whole_memory = probe("memory", *_memory_calls(h))
+        self._whole_memory = probe("memory", *_memory_calls(handle))
         self._instance_memory = {
             number: probe(share_group("memory", number), *_memory_calls(slot.handle))
             for slot in reversed(self._mig or ())
             for number in (slot.instance.gpu_instance,)
         }
         self._media: dict[str, Probe[int]] = {
-            engine: probe(engine, partial(_media_percent, call, h), check=plausible.ENGINE_PERCENT)
+            engine: probe(
+                engine, partial(_media_percent, call, handle), check=plausible.ENGINE_PERCENT
+            )
             for engine, call in MEDIA_ENGINES.items()
         }
 

@@ -22,7 +22,6 @@ class ExporterError(Exception):
 
 MOST_PROBLEMS = 100
 """At most that many are named, of one origin and of all together."""
-MORE_PROBLEMS = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
 
 
 class ConfigError(ExporterError):
@@ -54,7 +53,8 @@ def limited(problems: Sequence[str]) -> tuple[str, ...]:
     """Return the first MOST_PROBLEMS, and after them a line that there may be more."""
     if len(problems) <= MOST_PROBLEMS:
         return tuple(problems)
-    return (*problems[:MOST_PROBLEMS], MORE_PROBLEMS)
+    more = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
+    return (*problems[:MOST_PROBLEMS], more)
 
 
 class SourceError(ExporterError):

@@ -133,7 +133,10 @@ def _run(words: Sequence[str]) -> int:
         print(parser.format_help(), end="")
         return STOPPED
     if getattr(options, "version", False):
-        print(_version_line())
+        import platform  # takes longer to load than most of the rest
+
+        python = platform.python_version()
+        print(f"{PROGRAM} {version()} (revision {revision()}, python {python})")
         return STOPPED
     code: int = module.run(Invocation(argv, os.environ, parser, options))
     return code
@@ -156,12 +159,6 @@ def _overview() -> str:
             "default.",
         )
     )
-
-
-def _version_line() -> str:
-    import platform  # takes longer to load than most of the rest
-
-    return f"{PROGRAM} {version()} (revision {revision()}, python {platform.python_version()})"
 
 
 def _fail(error: Exception, code: int) -> int:

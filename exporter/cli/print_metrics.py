@@ -8,30 +8,29 @@ import sys
 import time
 
 from exporter import log
-from exporter.cli import config
 from exporter.cli.command import FAILED, STOPPED, Invocation
 
 
 def run(invocation: Invocation) -> int:
-    """Print a page; return the exit code."""
-    return once(invocation.start())
-
-
-def once(settings: config.Settings) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
+    settings = invocation.start()
     # A mistake in the settings is reported before the web framework is loaded.
     from exporter.cli.wiring import looking
     from exporter.sources.fleet.problems import Problems
 
     # Why there is no driver is printed below, in one line, and nothing is tried again.
-    logging.getLogger(Problems.__module__).setLevel(logging.ERROR)
-    with looking(settings) as (parts, problem):
-        if problem is not None:
-            log.flush()
-            print(f"roofline-exporter: {problem}", file=sys.stderr)
-            return FAILED
-        time.sleep(parts.settings.poll_interval_seconds)
-        parts.publisher.tick()
-        sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
-        sys.stdout.buffer.flush()
-    return STOPPED
+    problems = logging.getLogger(Problems.__module__)
+    problems.setLevel(logging.ERROR)
+    try:
+        with looking(settings) as (parts, problem):
+            if problem is not None:
+                log.flush()
+                print(f"roofline-exporter: {problem}", file=sys.stderr)
+                return FAILED
+            time.sleep(parts.settings.poll_interval_seconds)
+            parts.publisher.tick()
+            sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
+            sys.stdout.buffer.flush()
+        return STOPPED
+    finally:
+        problems.setLevel(logging.NOTSET)

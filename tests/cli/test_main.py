@@ -15,6 +15,7 @@ import pytest
 
 from exporter.cli import config
 from exporter.cli import main as cli
+from exporter.cli.command import Invocation
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
 from tests.cli.outcomes import outcome
@@ -157,10 +158,10 @@ def test_exit_codes_of_failures(
 ) -> None:
     """1 failed, 2 configuration, 130 interrupted: one line at most."""
 
-    def once(settings: config.Settings) -> int:
+    def run(invocation: Invocation) -> int:
         raise error
 
-    monkeypatch.setattr("exporter.cli.print_metrics.once", once)
+    monkeypatch.setattr("exporter.cli.print_metrics.run", run)
     assert outcome(capsys, "once") == (code, "", line)
 
 

@@ -241,9 +241,7 @@ def _url(text: str) -> Url:
 
 def _engine(text: str) -> str:
     """Return HOST:PORT or the path of a Unix socket; the port is DCGM's unless it is given."""
-    if text.startswith("/"):
-        if not text.isprintable():
-            raise Unexpected
+    if text.startswith("/") and text.isprintable():
         return text
     address = _address(text if _HAS_PORT.search(text) else f"{text}:{DCGM_PORT}")
     if not address.host or not address.port:

@@ -16,7 +16,6 @@ from exporter.errors import MOST_PROBLEMS, ConfigError, clipped, one_line
 
 LONGEST_NAME = 60
 """No known name is longer than half of it."""
-_GENERAL = "general"
 _SEE = "(see roofline-exporter --help)"
 
 
@@ -48,7 +47,7 @@ class Parser(argparse.ArgumentParser):
         self.own.add_argument("--version", action="store_true", help="Show the version and exit.")
         groups = {}
         for flag in FLAGS:
-            section = _section(flag)
+            section = flag.name.partition(".")[0] if "." in flag.name else "general"
             if section not in groups:
                 groups[section] = self.add_argument_group(f"{section} flags")
             _add(groups[section], flag)
@@ -84,10 +83,6 @@ def parse(argv: Sequence[str], parser: Parser | None = None) -> Arguments:
     }
     problems = islice(_extra_problems(extra, parser), MOST_PROBLEMS + 1)
     return Arguments(given, namespace, tuple(problems))
-
-
-def _section(flag: Flag) -> str:
-    return flag.name.partition(".")[0] if "." in flag.name else _GENERAL
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:

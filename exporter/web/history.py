@@ -130,14 +130,7 @@ class History:
             times = self._after(since_seconds)
             values = self._newest(ring, len(times))
         columns = {name: _column(values, name) for name in COLUMNS}
-        return Series(
-            times,
-            {
-                name: each
-                for name, each in columns.items()
-                if any(value is not None for value in each)
-            },
-        )
+        return Series(times, {name: each for name, each in columns.items() if set(each) - {None}})
 
     def recent(
         self, names: Sequence[str], seconds: float

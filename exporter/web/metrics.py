@@ -74,11 +74,9 @@ class MetricsEndpoint:
         if problem is not None:
             await refuse_plainly(scope, send, 503, problem, [(b"retry-after", b"1")])
             return
-        zipped = accepts_gzip(_header(scope, b"accept-encoding"))
+        zipped, threads = accepts_gzip(_header(scope, b"accept-encoding")), self._scrapes.threads
         try:
-            body, content_type, vary = await self._make(
-                self._pages, self._scrapes.threads, scope, zipped
-            )
+            body, content_type, vary = await self._make(self._pages, threads, scope, zipped)
         except _BadQuery as refused:
             await refuse_plainly(scope, send, 400, str(refused))
             return

@@ -31,7 +31,7 @@ from exporter.web.threads import Threads
 
 OPEN_PATH = "/-/healthy"
 """It needs no password: liveness probes have none."""
-CHALLENGE = b'Basic realm="roofline-exporter", charset="UTF-8"'
+CHALLENGE = (b"www-authenticate", b'Basic realm="roofline-exporter", charset="UTF-8"')
 NO_STORE = (b"cache-control", b"no-store")
 RETRY_SECONDS = 1
 CACHE_SIZE = 100
@@ -108,9 +108,7 @@ class AuthMiddleware:
         except Busy:
             retry = _retry_after(RETRY_SECONDS)
             return _Refusal("password", 503, "too many passwords wait to be checked", retry)
-        return _Refusal(
-            "password", 401, "a user and password are needed", (b"www-authenticate", CHALLENGE)
-        )
+        return _Refusal("password", 401, "a user and password are needed", CHALLENGE)
 
     def _limit(self, active: ActiveConfig) -> Bucket | None:
         limit = active.config.rate_limit

@@ -92,10 +92,6 @@ class _Sentence:
     """The sentence about the GPUs in one state."""
 
     state: str
-    one: str
-    """After the name of a single GPU: "is near its roof"."""
-    several: str
-    """After the number of several: "are near their roof"."""
     detail: Callable[[Facts], str] = lambda _: ""
     """The numbers of one GPU: ": 84 % saturated"."""
     who: Callable[[Facts], str] = lambda _: ""
@@ -104,6 +100,10 @@ class _Sentence:
     """Of several GPUs the one with the highest weight is named."""
     most: str = " most"
     """After its name then."""
+    one: str = ""
+    """After the name of a single GPU: "is near its roof"; without it, "is" and the state."""
+    several: str = ""
+    """After the number of several: "are near their roof"; without it, "are" and the state."""
     alone: Callable[[Facts], str] | None = None
     """What follows the name of a single GPU, if that is not `one`, `detail` and `who`."""
 
@@ -111,13 +111,14 @@ class _Sentence:
         """Return the sentence about these GPUs."""
         most = max(found, key=self.weight)
         if len(found) == 1:
-            brief = f"{title(most)} {self.one}{self.who(most)}"
+            one = self.one or f"is {self.state}"
+            brief = f"{title(most)} {one}{self.who(most)}"
             if self.alone is None:
-                text = f"{title(most)} {self.one}{self.detail(most)}{self.who(most)}"
+                text = f"{title(most)} {one}{self.detail(most)}{self.who(most)}"
             else:
                 text = f"{title(most)} {self.alone(most)}"
             return Headline(text, brief, self.state)
-        number = f"{' and '.join(_kinds(found))} {self.several}"
+        number = f"{' and '.join(_kinds(found))} {self.several or f'are {self.state}'}"
         detail = self.detail(most)
         named = f"; {title(most)}{self.most}{detail}{self.who(most)}" if detail else ""
         return Headline(f"{number}{named}", number, self.state)
@@ -211,69 +212,53 @@ def _saturation(one: Facts) -> float:
 
 
 _SENTENCES: tuple[_Sentence, ...] = (
-    _Sentence("lost", "is lost", "are lost", _reason, most=""),
+    _Sentence("lost", _reason, most=""),
     _Sentence(
         "starved",
-        "waits for its data",
-        "wait for their data",
         lambda one: f": idle {_stall(one)} of the time" if _stall(one) else "",
         _whose,
         _stalled,
+        one="waits for its data",
+        several="wait for their data",
         alone=_starved,
     ),
-    _Sentence(
-        "held idle",
-        "is held idle",
-        "are held idle",
-        _for,
-        _by,
-        lambda one: one.idle_seconds or 0.0,
-        " longest",
-    ),
+    _Sentence("held idle", _for, _by, lambda one: one.idle_seconds or 0.0, " longest"),
     _Sentence(
         UNOPENED,
-        "is given away, and nobody has opened it",
-        "are given away, and nobody has opened them",
         lambda one: _longest([one]),
         lambda one: f" ({given(one)})",
         lambda one: one.unopened_seconds or 0.0,
         " longest",
+        "is given away, and nobody has opened it",
+        "are given away, and nobody has opened them",
         lambda one: f"is {given(one)}, and nobody has opened it{_longest([one])}",
     ),
     _Sentence(
         "underused",
-        "looks busy and does little",
-        "look busy and do little",
         _used,
         _whose,
         lambda one: -_saturation(one),
+        one="looks busy and does little",
+        several="look busy and do little",
+    ),
+    _Sentence("clock-throttled", _lost_to_the_clock, _whose, lambda one: one.clock_ratio or 0.0),
+    _Sentence("near its roof", _reached, _whose, _saturation, several="are near their roof"),
+    _Sentence("busy", _reached, _whose, _saturation),
+    _Sentence("often idle", _idling, _whose, lambda one: one.idle_ratio or 0.0),
+    _Sentence("idle"),
+    _Sentence("free"),
+    _Sentence(MEASURING, one="is being measured", several="are being measured"),
+    _Sentence("suspended"),
+    _Sentence(
+        ENDED,
+        one="is of a recording that has ended",
+        several="are of a recording that has ended",
     ),
     _Sentence(
-        "clock-throttled",
-        "is clock-throttled",
-        "are clock-throttled",
-        _lost_to_the_clock,
-        _whose,
-        lambda one: one.clock_ratio or 0.0,
+        UNKNOWN,
+        one="does not report how busy it is",
+        several="do not report how busy they are",
     ),
-    _Sentence(
-        "near its roof", "is near its roof", "are near their roof", _reached, _whose, _saturation
-    ),
-    _Sentence("busy", "is busy", "are busy", _reached, _whose, _saturation),
-    _Sentence(
-        "often idle",
-        "is often idle",
-        "are often idle",
-        _idling,
-        _whose,
-        lambda one: one.idle_ratio or 0.0,
-    ),
-    _Sentence("idle", "is idle", "are idle"),
-    _Sentence("free", "is free", "are free"),
-    _Sentence(MEASURING, "is being measured", "are being measured"),
-    _Sentence("suspended", "is suspended", "are suspended"),
-    _Sentence(ENDED, "is of a recording that has ended", "are of a recording that has ended"),
-    _Sentence(UNKNOWN, "does not report how busy it is", "do not report how busy they are"),
 )
 """The most expensive state first."""
 

@@ -180,7 +180,7 @@ def test_the_right_password_is_accepted(start: Start) -> None:
     ):
         answer = node.get(headers=headers)
         assert answer.status == 401
-        assert answer.values("www-authenticate") == [CHALLENGE.decode()]
+        assert answer.values("www-authenticate") == [CHALLENGE[1].decode()]
         assert answer.body == b"a user and password are needed\n"
     assert node.asked["/"] == 2
     assert node.refused("password") == 8

@@ -39,20 +39,15 @@ GPU_MODULES = ("gpu.js", "charts.js", "history.js", *SHARED_MODULES)
 HTML = "text/html; charset=utf-8"
 
 
-def node_html(views: Views) -> str:
-    """Return the page of the node."""
-    view, snapshot = views.latest(), views.store.latest()
-    problem = None if snapshot is None else problem_view(snapshot, views.tried())
-    heading = f"{view['headline']} · roofline-exporter"
-    body = frame(view, node_content(view, problem), home=True)
-    return document(heading, body, modules=NODE_MODULES)
-
-
 def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -> list[Route]:
     """Return ``/`` and ``/gpu/{uuid}``, which takes an index as well."""
 
     def index(request: Request) -> Response:
-        return answer(request, node_html(views).encode(), HTML, HEADERS)
+        view, snapshot = views.latest(), views.store.latest()
+        problem = None if snapshot is None else problem_view(snapshot, views.tried())
+        body = frame(view, node_content(view, problem), home=True)
+        html = document(f"{view['headline']} · roofline-exporter", body, modules=NODE_MODULES)
+        return answer(request, html.encode(), HTML, HEADERS)
 
     def gpu(request: Request) -> Response:
         name = request.path_params["uuid"]

@@ -48,11 +48,6 @@ _INSTALL = (
 )
 
 
-def _fields(counting: Counting) -> str:
-    names = [name for resource in counting.unmeasured for name in _FIELDS.get(resource, ())]
-    return ", ".join(names)
-
-
 _BY_STATE = {
     (GPM, "disabled"): "the counters are switched off, start the exporter without --no-source.gpm",
     (GPM, "no_permission"): "the driver refuses the counters to this user, run the exporter as "
@@ -79,7 +74,8 @@ _BY_STATE = {
 
 def _more(one: Facts, counting: Counting) -> str:
     """Return how to measure more of a GPU; "" if nothing can."""
-    states, fields = counting.states, _fields(counting)
+    states = counting.states
+    fields = ", ".join(name for each in counting.unmeasured for name in _FIELDS.get(each, ()))
     if counting.source == DCGM and fields:
         said = f"dcgm-exporter answers here, add {fields} to its CSV (docs/dcgm.md)"
         return f"{said} and start it with -c 1000" if counting.old else said

@@ -43,13 +43,6 @@ def test_each_phase_has_its_time(phase: Phase, seconds: float, reason: str) -> N
     assert timed_out(Activity(Phase.STREAMING, 0.0), NOW, LIMITS) is None
 
 
-@given(ACTIVITIES, st.floats(0, 100))
-def test_a_timeout_is_final(activity: Activity, later: float) -> None:
-    """Time alone does not undo it."""
-    if timed_out(activity, NOW, LIMITS) is not None:
-        assert timed_out(activity, NOW + later, LIMITS) is not None
-
-
 @given(ACTIVITIES)
 def test_no_connection_lasts_forever(activity: Activity) -> None:
     """But a stream with nothing to send, or whose client reads; a byte now and then is too slow."""

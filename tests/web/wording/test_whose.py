@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.snapshot import Holder
 from exporter.model.workload import SCHEDULERS, Workload
-from exporter.web.wording import phrases
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.whose import display_names, owner, words_of, workload_words
 from tests.rules.promtool import Labels, Series
@@ -82,17 +80,6 @@ def test_several_workloads_are_called_as_in_the_rules(series: Sequence[Series], 
 
 
 GIVEN: dict[str, Any] = {"allocated": True, "held": False, "idle": True}
-
-
-def test_long_names_are_cut_in_words() -> None:
-    """A pod may have 253 characters, and its namespace 63."""
-    long = f"{'n' * 63}/{'p' * 253}"
-    for known in (
-        {"holder": Holder("root", "python3", workload=Workload("container", container=long))},
-        {**GIVEN},
-    ):
-        facts = Facts(0, **known, workloads=(long,))
-        assert len(phrases.holder(facts)) < 100
 
 
 @pytest.mark.parametrize(

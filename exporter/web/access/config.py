@@ -224,7 +224,14 @@ def _tls(section: Section, folder: Path, notes: list[str], *, http2: bool) -> Tl
         name = "key" if cert else "cert"
         raise section.error(None, f"missing one of {name} or {name}_file")
     client_ca = _pem(section, "client_ca", folder, notes)
-    client_auth = _client_auth(section)
+    client_auth = section.values.get("client_auth_type")
+    if client_auth in NOT_VERIFYING:
+        raise section.error(
+            "client_auth_type",
+            f"{client_auth} does not verify certificates, expected RequireAndVerifyClientCert or "
+            "VerifyClientCertIfGiven",
+        )
+    client_auth = section.choice("client_auth_type", "NoClientCert", CLIENT_AUTH)
     sans = section.values.get("client_allowed_sans")
     if sans == []:
         raise section.error("client_allowed_sans", "nobody could connect, expected a name or more")
@@ -272,17 +279,6 @@ def _pem(section: Section, key: str, folder: Path, notes: list[str]) -> Pem | No
             notes.append(f"{section.place(key)}: has no effect beside {key}_file")
         return Pem(section.place(f"{key}_file"), None, folder / name)
     return Pem(section.place(key), text, None) if text else None
-
-
-def _client_auth(section: Section) -> str:
-    text = section.values.get("client_auth_type")
-    if text in NOT_VERIFYING:
-        raise section.error(
-            "client_auth_type",
-            f"{text} does not verify certificates, expected RequireAndVerifyClientCert or "
-            "VerifyClientCertIfGiven",
-        )
-    return section.choice("client_auth_type", "NoClientCert", CLIENT_AUTH)
 
 
 def _ciphers(section: Section, least: str, most: str, *, http2: bool) -> tuple[str, ...]:

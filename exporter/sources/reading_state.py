@@ -7,6 +7,7 @@ Every source of a GPU writes here.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 class Past:
     """What one session with a GPU leaves to the next one."""
 
-    failures: dict[str, int] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=Counter)
     """Failed reads by source."""
     logged: dict[str, set[str]] = field(default_factory=dict)
     """By group: the faults that the log has of it, until the group is read again."""
@@ -57,15 +58,18 @@ class Journal:
         """Monotonic time of the round."""
         self.failures = past.failures
         self.worked = past.worked
-        self.states: dict[str, str] = {}
-        """By group: why it cannot be read."""
         self._absent: dict[str, dict[object, str]] = {}
-        """By group and member: its state."""
+        """By group and member: its state; that which was noted last is at the end."""
         self._wrong: dict[str, dict[object, str]] = {}
         """By group and member: the fault that belongs in the log."""
         self._logged = past.logged
         self.last_refusal = "no data"
         """The driver's last answer to a reading that failed."""
+
+    @property
+    def states(self) -> dict[str, str]:
+        """By group: why it cannot be read."""
+        return {group: next(reversed(each.values())) for group, each in self._absent.items()}
 
     def absent(
         self,
@@ -87,16 +91,15 @@ class Journal:
         if group == IDENTITY:
             return
         members = self._absent.setdefault(group, {})
-        if members.get(member) != state:
-            members[member] = state
+        if members.pop(member, None) != state:
             log.debug("%s: %s cannot be read: %s", self._gpu, self._named(group), words)
-        self.states[group] = state
+        members[member] = state
 
     def refused(
         self, source: str, group: str, member: object = None, *, worked: bool = False
     ) -> None:
         """Count a read of `member` of `group` that the driver denies to this user."""
-        self.failures[source] = self.failures.get(source, 0) + 1
+        self.failures[source] += 1
         self.absent(group, "no_permission", member, worked=worked)
 
     def implausible(self, group: str, member: object = None, *, worked: bool = False) -> None:
@@ -105,7 +108,7 @@ class Journal:
 
     def failed(self, source: str, group: str, message: str, member: object = None) -> None:
         """Count one failed read."""
-        self.failures[source] = self.failures.get(source, 0) + 1
+        self.failures[source] += 1
         self._wrong.setdefault(group, {})[member] = message
 
     def answered(self, group: str, member: object = None) -> None:
@@ -114,12 +117,6 @@ class Journal:
             members = noted.get(group)
             if members is not None and members.pop(member, None) is not None and not members:
                 del noted[group]
-        if group in self.states:
-            members = self._absent.get(group)
-            if members is None:
-                del self.states[group]
-            else:
-                self.states[group] = next(reversed(members.values()))
 
     def log_changes(self) -> None:
         """Log the faults that are new since the last call, and those that are over."""

@@ -35,22 +35,6 @@ class Selection:
         included = not by_index or not self.include or _names(self.include, index)
         return not included or _names(self.exclude, index)
 
-    def unmatched(self, count: int, uuids: Collection[str]) -> tuple[str, ...]:
-        """Return the entries that match no GPU, of `count` GPUs with these `uuids`.
-
-        If some UUIDs are not known, only indexes are checked.
-        """
-        known = {uuid.lower() for uuid in uuids}
-        return tuple(
-            entry
-            for entry in (*self.include, *self.exclude)
-            if (
-                int(entry) >= count
-                if entry.isdecimal()
-                else len(known) >= count and entry.lower() not in known
-            )
-        )
-
 
 class Admission:
     """Applies a selection to the GPUs that the driver lists, and logs what it leaves out."""
@@ -77,7 +61,16 @@ class Admission:
         if self._checked or (None in uuids and self._selection.by_uuid):
             return
         self._checked = True
-        unmatched = self._selection.unmatched(count, {uuid for uuid in uuids if uuid})
+        known = {uuid.lower() for uuid in uuids if uuid}
+        unmatched = [
+            entry
+            for entry in (*self._selection.include, *self._selection.exclude)
+            if (
+                int(entry) >= count
+                if entry.isdecimal()
+                else len(known) >= count and entry.lower() not in known
+            )
+        ]
         if unmatched:
             log.warning(
                 "no GPU is %s, as --gpu.include or --gpu.exclude says", " or ".join(unmatched)

@@ -185,7 +185,7 @@ class Session:
                 for share in self._nvml.gpu_instances
             ),
             health=self._health,
-            states=dict(self._journal.states),
+            states=self._journal.states,
             cadence_age_seconds={
                 "slow": round(max(monotonic - self._slow_at, 0.0), AGE_DIGITS),
                 "static": round(max(monotonic - self._static_at, 0.0), AGE_DIGITS),

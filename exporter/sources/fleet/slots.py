@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from itertools import count
 from queue import SimpleQueue
 
 from exporter.clock import Clock
@@ -238,10 +239,7 @@ class Slots:
         found = [slot for slot in self._slots if slot.listed and slot.index == index]
         if not found:
             taken = {slot.number for slot in self._slots}
-            number = index
-            while number in taken:
-                number += 1
-            found = [Slot(number, index)]
+            found = [Slot(next(each for each in count(index) if each not in taken), index)]
             self._slots += found
         return found
 
@@ -278,8 +276,8 @@ class Slots:
 
     def _meet(self, owner: Slot, slot: Slot) -> None:
         """Let `owner` know that its GPU was found at the index of `slot`."""
-        for source, count in slot.past.failures.items() if slot.uuid is None else ():
-            owner.past.failures[source] = owner.past.failures.get(source, 0) + count
+        if slot.uuid is None:
+            owner.past.failures.update(slot.past.failures)
         worker = owner.current
         if worker is None or not owner.listed:
             self._move(owner, slot.index)

@@ -282,8 +282,7 @@ class Worker(Reader):
         if isinstance(error, pynvml.NVMLError):
             problem = f"its driver calls fail: {problem}"
         if not isinstance(error, (DeviceGone, LibraryUnavailable)):
-            failures = self.slot.past.failures
-            failures[NVML] = failures.get(NVML, 0) + 1
+            self.slot.past.failures[NVML] += 1
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
         self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,7 +29,7 @@ class Chain:
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
         self.asked = [0] * len(answers)
-        self.failures: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()
         self.journal = Journal("GPU 7", Past(self.failures))
         self.journal.now = 1000.0
         self.probe: Probe[int] = Probe(

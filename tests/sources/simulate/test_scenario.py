@@ -8,10 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.cli.config.coerce import BUNDLED_SCENARIOS
 from exporter.errors import ConfigError
-from exporter.model.workload import Workload
+from exporter.model.workload import SCHEDULERS, Workload
 from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, Scenario, _Reader, load_scenario
 from exporter.sources.simulate.stories import STORIES, Holder
 from exporter.sources.simulate.workloads import NO_WORK, Work
@@ -166,6 +169,63 @@ def test_a_file_is_read_by_its_path(tmp_path: Path) -> None:
     path.write_text("gpus:\n  - 3\n")
     with pytest.raises(ConfigError, match=r"mine\.yaml:2: key 'gpus\.0': expected a mapping"):
         load_scenario(path, BOOK)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                (
+                    *("story", "spec", "for", "count", "held_by", "sequence", "duty", "x"),
+                    *("workload", "scheduler", "job", "pod", "namespace", "allocated"),
+                )
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+GPUS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "spec": st.just("h100-sxm5-80gb") | ANYTHING,
+            "story": st.sampled_from(sorted(STORIES)) | ANYTHING,
+            "sequence": st.lists(
+                st.fixed_dictionaries(
+                    {"for": st.just("5m") | ANYTHING, "story": st.sampled_from(sorted(STORIES))}
+                ),
+                max_size=2,
+            ),
+            "held_by": ANYTHING,
+            "workload": ANYTHING
+            | st.fixed_dictionaries(
+                {"scheduler": st.sampled_from(SCHEDULERS)},
+                optional={"job": ANYTHING, "pod": ANYTHING, "namespace": ANYTHING},
+            ),
+            "allocated": ANYTHING,
+            "count": st.integers(0, 5),
+        },
+    ),
+    max_size=3,
+)
+
+
+@given(GPUS | ANYTHING)
+def test_whatever_a_file_says_the_answer_is_a_scenario_or_one_line(gpus: object) -> None:
+    """No file makes the reader crash."""
+    try:
+        result = scenario(yaml.safe_dump({"gpus": gpus}))
+    except ConfigError as error:
+        line = str(error)
+    else:
+        assert result.gpus
+        return
+    assert line.startswith("s.yaml:")
+    assert line.isprintable()
 
 
 def test_every_story_and_parameter_is_documented() -> None:

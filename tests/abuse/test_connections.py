@@ -154,7 +154,9 @@ def test_a_thousand_connections_at_once(daemon: Daemon, record_property: Record)
         Crowd(daemon.port, 1000) as crowd,
     ):
         wait_until(lambda: crowd.ended >= 100)
-        assert sockets(daemon.pid) <= seen.sockets_before + MOST_OF_ONE + SLACK_SOCKETS
+        # Up to a backlog of connections is accepted at once, and refused after that.
+        most = seen.sockets_before + MOST_OF_ONE + SLACK_SOCKETS
+        wait_until(lambda: sockets(daemon.pid) <= most)
     wait_until(lambda: (_answered_refused(daemon, "address_limit") or 0) >= 100)
 
 

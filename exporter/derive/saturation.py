@@ -23,13 +23,16 @@ from exporter.derive.units import (
     tensor_activity,
 )
 from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Bounds, MemoryUtilizationUse, Saturation
+from exporter.model.snapshot import (
+    DRAM_PER_MEMORY_UTILIZATION,
+    Bounds,
+    MemoryUtilizationUse,
+    Saturation,
+)
 
 DRAM_MARGIN_RATIO = 0.15
 """How far DRAM activity may lie above the driver's memory utilization; in 94 published readings of
 V100, T4 and B300 it was at most 0.018 above."""
-DRAM_PER_MEMORY_UTILIZATION = 0.77
-"""The slope between both in the same readings; the error of each is 0.04 in the mean."""
 
 
 def measured(

@@ -23,6 +23,7 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
+from exporter.model.snapshot import DRAM_PER_MEMORY_UTILIZATION
 from exporter.model.training import Loader, TrainingReport
 from exporter.model.workload import Scheduler
 from exporter.sources.interface import TRAINING, AlwaysOn
@@ -337,7 +338,8 @@ def _utilization(moved: Rates, rates: Rates, seconds: float, length: float) -> U
     """Return the utilization as the driver's samples would show it."""
     if not length:
         return Utilization(rates.engine, 1.0, 0.0, rates.dram, 1.0)
-    ratio, memory_ratio = _mean(moved.engine, length), _mean(moved.dram, length)
+    ratio = _mean(moved.engine, length)
+    memory_ratio = min(1.0, _mean(moved.dram, length) / DRAM_PER_MEMORY_UTILIZATION)
     unknown = seconds % SAMPLE_SECONDS / length if ratio else 0.0
     return Utilization(
         ratio=ratio,

@@ -15,14 +15,12 @@ from dashboards.model import (
 )
 from dashboards.promql import (
     DEVICE,
-    LABELS,
     NODES,
     WINDOW,
     activity,
     limiter_number,
     measured_flops,
     partly_read,
-    rate,
     select,
 )
 
@@ -128,34 +126,27 @@ def bars() -> str:
     Each is a bar of three vertices: the least, the likely and the most. The intensity has no upper
     end, because the traffic has no lower one.
     """
-    gpu = "job, instance, uuid"
-    verified = f"({select('gpu_training_verified', NODES)} == 1)"
-    done = (
-        f"sum by ({gpu}) ({rate('gpu_training_model_flops_total', NODES)} "
-        f"and on ({gpu}, training_job, rank) {verified}) > 0"
-    )
 
     def mean(metric: str, **labels: str) -> str:
-        return f"max by ({LABELS}) (avg_over_time({select(metric, **labels)}[{WINDOW}]))"
+        return f"avg_over_time({select(metric, **labels)}[{WINDOW}])"
 
-    traffic = f"({mean('gpu_dram_estimate_bytes_per_second')} > 0)"
+    work = f"({mean('gpu_stated_flops_per_second')} > 0)"
+    intensity = f"({work} / ({mean('gpu_dram_estimate_bytes_per_second')} > 0))"
     likely = mean("gpu_resource_saturation_estimate_ratio", resource="dram")
-    most = mean("gpu_resource_saturation_upper_ratio", resource="dram")
-    work = f"(0 * {traffic} + on ({gpu}) group_left () ({done}))"
-    intensity = f"({work} / {traffic})"
-    least, upper = (mean(f"gpu_flops_{end}_per_second") for end in ("lower", "upper"))
+    highest = mean("gpu_resource_saturation_upper_ratio", resource="dram")
     bandwidth = mean("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec")
-    roof = f"({intensity} * {bandwidth})"
+    roof = f"({intensity} * ignoring (basis) {bandwidth})"
+    upper = f"({mean('gpu_flops_upper_per_second')} < {roof} or {roof})"
     ends = {
         "work": (
-            (intensity, f"({least} + 0 * {work})", "least"),
-            (intensity, work, "likely"),
-            (intensity, f"(({upper} < {roof}) + 0 * {work} or {roof})", "most"),
+            (intensity, f"({mean('gpu_flops_lower_per_second')} and {intensity})", "least"),
+            (intensity, f"({work} and {intensity})", "likely"),
+            (intensity, upper, "most"),
         ),
         "intensity": (
-            (f"({intensity} * {likely} / {most})", work, "least"),
+            (f"({intensity} * ignoring (resource) ({likely} / {highest}))", work, "least"),
             (intensity, work, "likely"),
-            (f"(0 * {work} + {RIGHT})", work, "most"),
+            (f"(0 * {intensity} + {RIGHT})", work, "most"),
         ),
     }
     shown = []
@@ -165,7 +156,8 @@ def bars() -> str:
             for x, y, vertex in vertices
         )
         shown.append(_named(f"({axes})", f", {FROM_JOB}, {name}"))
-    return f"({' or '.join(shown)}) and on ({gpu}) {select('gpu_info', name='$model')}"
+    placed = f"({' or '.join(shown)}) and on ({DEVICE}) {intensity}"
+    return f"{placed} and on (job, instance, uuid) {select('gpu_info', name='$model')}"
 
 
 def with_model(peak: str) -> str:

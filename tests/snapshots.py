@@ -434,6 +434,7 @@ def t4_estimate(index: int = 0) -> Gpu:
             flops_bounds_per_second=Bounds(0.0, 28e12),
             dram_bounds_bytes_per_second=Bounds(0.0, 137.6e9),
             dram_estimate_bytes_per_second=49.28e9,
+            stated_flops_per_second=12e12,
         ),
         limiter="unknown",
         data_stall={"client": Bounds(0.125, 0.3125)},

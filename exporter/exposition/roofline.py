@@ -117,6 +117,13 @@ FAMILIES: tuple[Family, ...] = (
         FLOPS_BOUNDS.one(lambda b: b.upper),
     ),
     gauge(
+        "gpu_stated_flops_per_second",
+        "Operations per second that the training jobs on it report, over the last ten seconds, "
+        "limited to what the GPU can do. Not measured.",
+        "gpu_training_model_flops_total of the ranks whose process the driver lists",
+        ROOFLINE.one(lambda r: r.stated_flops_per_second),
+    ),
+    gauge(
         "gpu_dram_bytes_per_second",
         "Bytes per second between device memory and GPU over the last poll interval.",
         "derived as gpu_dram_bytes_total",

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.dashboards.models import targets
-from tests.rules.cases import NODE, counter, gauge
-from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
+from tests.rules.cases import gauge
+from tests.rules.promtool import MINUTE, Expected, Series, check
 
 AT = 20 * MINUTE
 NAME = "node-1 GPU 0, from the job and the driver"
-RANK: Labels = {**NODE, "training_job": "resnet", "rank": "0", "uuid": "GPU-a"}
 
 
 def _query() -> str:
@@ -26,9 +25,10 @@ def _query() -> str:
     return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
 
 
-def _series(verified: float = 1, **more: float) -> list[Series]:
+def _series(**more: float) -> list[Series]:
     """A GPU on which a job does 20 TFLOP/s, with 0.4 TB/s of traffic that is likely."""
     gauges = {
+        "gpu_stated_flops_per_second": 20e12,
         "gpu_dram_estimate_bytes_per_second": 0.4e12,
         "gpu_flops_lower_per_second": 15e12,
         "gpu_flops_upper_per_second": 40e12,
@@ -36,8 +36,6 @@ def _series(verified: float = 1, **more: float) -> list[Series]:
     }
     return [
         gauge("gpu_info", 1, name="NVIDIA GeForce RTX 4090"),
-        counter("gpu_training_model_flops_total", 20e12, RANK),
-        gauge("gpu_training_verified", verified, RANK),
         gauge("gpu_resource_saturation_estimate_ratio", 0.4, resource="dram"),
         gauge("gpu_resource_saturation_upper_ratio", 0.8, resource="dram"),
         gauge("gpu_peak_memory_bandwidth_bytes_per_second", 1e12, basis="spec"),
@@ -86,8 +84,8 @@ def test_bars_span_what_is_not_measured(tmp_path: Path) -> None:
     )
 
 
-def test_a_job_that_the_driver_does_not_list_draws_nothing(tmp_path: Path) -> None:
-    _check(tmp_path, _series(verified=0), {})
+def test_a_gpu_without_stated_work_has_none(tmp_path: Path) -> None:
+    _check(tmp_path, _series(gpu_stated_flops_per_second=0.0), {})
 
 
 def test_where_the_memory_is_idle_there_is_no_intensity(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ EMPTY: Mapping[str, str] = {
     "gpu/Now/saturation, at most": COUNTERS_ARE_COMPLETE,
     f"gpu/Utilization beside saturation/at least{OF_SHARE}": COUNTERS_ARE_COMPLETE,
     f"gpu/Utilization beside saturation/at most{OF_SHARE}": COUNTERS_ARE_COMPLETE,
+    "roofline/Roofline: each GPU under its ceilings/C": COUNTERS_ARE_COMPLETE,
+    "roofline/Roofline: what limits each GPU/C": COUNTERS_ARE_COMPLETE,
     "idle/Never opened now/A": NOTHING_IS_UNOPENED,
     "idle/GPU-hours by owner/C": NOTHING_IS_UNOPENED,
     "idle/GPU-hours by namespace or user/C": NOTHING_IS_UNOPENED,

@@ -572,6 +572,12 @@ def two_fans(index: int = 0) -> Gpu:
     return replace(bare(index), board=Board(fan_speed_ratios=(0.41, 0.43)))
 
 
+def gb10(index: int = 0) -> Gpu:
+    """A GPU without memory of its own."""
+    memory = Memory(128_522_530_816, 64_424_509_440, 64_098_021_376, unified=True)
+    return replace(bare(index), shares=(replace(bare(index).shares[0], memory=memory),))
+
+
 def rank_on_gpu(index: int = 0) -> Rank:
     """A rank that measures with CUDA events and says all that a job can say."""
     return Rank(
@@ -691,7 +697,7 @@ EXAMPLES: dict[str, Snapshot] = {
     "mig": with_pods(snapshot(h100_mig())),
     "lost": snapshot(lost()),
     "bare": snapshot(bare()),
-    "boards": snapshot(gh200(0), two_fans(1)),
+    "boards": snapshot(gh200(0), two_fans(1), gb10(2)),
     "cpu": with_training(NO_DRIVER, rank_on_cpu()),
     "mixed": with_training(
         snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),

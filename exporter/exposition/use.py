@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.exposition.family import Family, counter, gauge
-from exporter.exposition.labels import Label
+from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import MEMORY, TOTALS, UTILIZATION, VITALS
 
 READING = Label("reading", ("utilization", "activity"))
@@ -79,6 +79,14 @@ FAMILIES: tuple[Family, ...] = (
         "separately.",
         "nvmlDeviceGetMemoryInfo (v2, else v1)",
         MEMORY.one(lambda m: m.used_bytes),
+        level="core",
+    ),
+    gauge(
+        "gpu_memory_unified",
+        "1 where the GPU has no memory of its own and gpu_memory_* are of the memory that it "
+        "shares with the CPU, as the host counts it; absent elsewhere.",
+        "/proc/meminfo: MemTotal, and MemTotal - MemAvailable as used",
+        MEMORY.one(lambda m: flag(m.unified)),
         level="core",
     ),
     gauge(

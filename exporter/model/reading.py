@@ -135,7 +135,8 @@ class Device:
     """All links together, per direction."""
     c2c_bandwidth_bytes_per_second: float | None = None
     coherent_memory: bool = False
-    """True where GPU and CPU share one coherent address space (Grace): used memory means little."""
+    """True where GPU and CPU share one address space (Grace, GB10, Jetson): used memory means
+    little."""
     virtualized: bool = False
     """True in a vGPU guest: utilization covers other guests too."""
     modes: Mapping[str, str] = field(default_factory=dict)
@@ -170,13 +171,15 @@ class Utilization:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Device memory of a GPU or of one MIG instance, in bytes."""
+    """Device memory of a GPU or of one MIG instance, or the host's where it is both's, in bytes."""
 
     total_bytes: int
     used_bytes: int
     """Without the reserved part where the driver reports both, else with it."""
     free_bytes: int
     reserved_bytes: int | None = None
+    unified: bool | None = field(default=None, kw_only=True)
+    """True where it is the host's memory, because the GPU has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         unopened_seconds=share.totals.unopened_for_seconds,
         memory_used_bytes=None if memory is None else memory.used_bytes,
         memory_total_bytes=None if memory is None else memory.total_bytes,
+        memory_unified=memory is not None and memory.unified is True,
     )
 
 

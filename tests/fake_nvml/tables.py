@@ -73,6 +73,7 @@ _LINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
 _NUMBERED: dict[str, tuple[str | None, ...]] = {
     "clocks": _CLOCKS,
     "max_clocks": _CLOCKS,
+    "application_clocks": _CLOCKS,
     "temperature.thresholds": ("shutdown", "slowdown", "memory_max", "gpu_max"),
     "throttle": (
         *("power", "thermal", "sync_boost", "board_limit", "low_utilization", "reliability"),
@@ -294,7 +295,10 @@ def _device(index: int, own: Mapping[str, Any], shared: Any, tables: list[str]) 
                 "serial": identity(
                     "serial", _product(readings).get("serial", f"165{index + 1:010d}")
                 ),
-                "pci_bus_id": identity("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
+                "pci_bus_id": identity(
+                    "pci_bus_id",
+                    _product(readings).get("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
+                ),
                 "minor": identity("minor", index),
                 "instances": [number_of(_text(mig)) for mig in migs],
             }

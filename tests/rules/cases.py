@@ -552,6 +552,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             30,
             [*orphan(2e9), counter("gpu_c2c_receive_bytes_total", 1)],
         ),
+        quiet("the host's memory", 30, [*orphan(6e10), gauge("gpu_memory_unified", 1)]),
     ],
     "GpuUtilizedButUnsaturated": [
         fires(
@@ -821,6 +822,12 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             60,
             [gauge("gpu_power_limit_watts", 700), gauge("gpu_power_default_limit_watts", 700)],
         ),
+        quiet(
+            "a laptop whose limit in force is above its default",
+            60,
+            [gauge("gpu_power_limit_watts", 95), gauge("gpu_power_default_limit_watts", 55)],
+        ),
+        quiet("no limit", 60, [gauge("gpu_power_watts", 40)]),
     ],
     "GpuMemoryTemperatureHigh": [
         fires(

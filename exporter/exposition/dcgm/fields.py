@@ -27,7 +27,6 @@ from exporter.exposition.parts import (
     DEVICE,
     GPU,
     HEALTH,
-    MEMORY,
     UTILIZATION,
     VITALS,
     Part,
@@ -46,6 +45,10 @@ WHOLE_ACTIVITY: Part[Activity] = Part(
     "share", lambda share: share.activity if share.gpu_instance is None else None
 )
 """Of a GPU without MIG: traffic over links is the whole GPU's."""
+MEMORY: Part[Memory] = Part(
+    "share", lambda share: None if share.memory and share.memory.unified else share.memory
+)
+"""Of its own: nothing marks the host's here."""
 
 
 def _whole(unit: str, per_base_unit: float = 1.0) -> WrittenUnit:

@@ -17,6 +17,7 @@ from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import PossibleRange, thousandth
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import IDENTITY, Journal
+from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 
 ARCHITECTURES: Mapping[int, str] = {
     pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
@@ -51,7 +52,7 @@ C2C_COUNT: Field = (170, 0)
 C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
 STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
 LONGEST_TEXT = 256
-GRACE_MODULE = re.compile(r"\bG[BH]\d00\b")
+GRACE_MODULE = re.compile(r"\bG[BH](?:\d00|10)\b")
 
 
 def text(function: str, *arguments: Any) -> str:
@@ -114,6 +115,7 @@ class IdentityReader:
         nv = pynvml
         pci = ask("pci", "nvmlDeviceGetPciInfo_v3")
         architecture = ask("architecture", "nvmlDeviceGetArchitecture")
+        capability = ask("capability", "nvmlDeviceGetCudaComputeCapability")
         name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
         watts = plausible.POWER_LIMIT_MILLIWATTS
         limit = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h)[1], watts)
@@ -129,7 +131,7 @@ class IdentityReader:
             uuid=text("nvmlDeviceGetUUID", h),
             name=name,
             architecture=ARCHITECTURES.get(architecture),
-            compute_capability=ask("capability", "nvmlDeviceGetCudaComputeCapability"),
+            compute_capability=capability,
             pci_bus_id=pci.busId if pci else None,
             pci_device_id=pci.pciDeviceId >> 16 if pci else None,
             serial=ask("serial", lambda: text("nvmlDeviceGetSerial", h)),
@@ -159,7 +161,11 @@ class IdentityReader:
             c2c_bandwidth_bytes_per_second=(
                 c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None
             ),
-            coherent_memory=bool(c2c_links) or GRACE_MODULE.search(name) is not None,
+            coherent_memory=(
+                bool(c2c_links)
+                or GRACE_MODULE.search(name) is not None
+                or capability in SYSTEM_MEMORY_CAPABILITIES
+            ),
             virtualized=virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
             modes=self._modes(virtualization, mig=instances is not None),
             mig=instances is not None,

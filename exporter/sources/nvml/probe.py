@@ -33,9 +33,10 @@ OLD_DRIVER_CODES = frozenset(
     {
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
         pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-        pynvml.NVML_ERROR_DEPRECATED,
     }
 )
+LACKING_CODES = OLD_DRIVER_CODES | {pynvml.NVML_ERROR_DEPRECATED}
+"""What a driver answers for what it has not yet, or no longer."""
 GONE_REASONS: Mapping[int, str] = {
     pynvml.NVML_ERROR_GPU_IS_LOST: "lost: it fell off the bus or is inaccessible",
     pynvml.NVML_ERROR_RESET_REQUIRED: "needs a reset",
@@ -52,7 +53,7 @@ LIBRARY_REASONS: Mapping[int, str] = {
 
 
 OUTCOMES: Mapping[int, Outcome] = {
-    **dict.fromkeys(OLD_DRIVER_CODES, Outcome.NEVER),
+    **dict.fromkeys(LACKING_CODES, Outcome.NEVER),
     pynvml.NVML_ERROR_NOT_SUPPORTED: Outcome.NEVER,
     # A field, link or sensor that this GPU model does not have; or a stale handle.
     pynvml.NVML_ERROR_INVALID_ARGUMENT: Outcome.NEVER,
@@ -116,7 +117,7 @@ def retry_seconds(code: int | None, *, worked: bool) -> float:
     Infinite if this driver lacks the call. INVALID_ARGUMENT does not mean that the GPU
     model lacks the reading: a stale handle answers it, too.
     """
-    if code in OLD_DRIVER_CODES:
+    if code in LACKING_CODES:
         return math.inf
     if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
         return WORKED_RETRY_SECONDS

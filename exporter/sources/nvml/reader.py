@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,9 @@ from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import UtilizationReader
+from exporter.sources.proc.meminfo import host_memory
 from exporter.sources.reading_state import IDENTITY, Journal
+from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 
 FIRST_WITH_FP8 = (8, 9)
 """The first compute capability whose tensor cores do FP8 (Ada)."""
@@ -103,6 +106,26 @@ def _memory_calls(handle: Any) -> tuple[Callable[[], Memory | None], ...]:
     return version_2, version_1
 
 
+HOSTS_TOLERANCE = 0.1
+"""By how much the memory that a driver reports may differ from the host's, to be the host's."""
+
+
+def _shared_memory_calls(handle: Any, procfs: str) -> tuple[Callable[[], Memory | None], ...]:
+    """Return the same of a GPU that shares the CPU's memory: its own, else the host's."""
+
+    def own(call: Callable[[], Memory | None]) -> Memory | None:
+        found, host = call(), host_memory(procfs)
+        totals = [memory.total_bytes for memory in (found, host) if memory is not None]
+        if len(totals) == 2 and math.isclose(*totals, rel_tol=HOSTS_TOLERANCE):
+            return host
+        return found
+
+    return (
+        *(partial(own, call) for call in _memory_calls(handle)),
+        partial(host_memory, procfs),
+    )
+
+
 class NvmlSource:
     """Reads one GPU through `handle`: fast, slow and static readings."""
 
@@ -134,8 +157,11 @@ class NvmlSource:
         )
         self._board_reader = BoardReader(handle, self._links, journal)
         self._pcie = links.PcieTraffic(self.device.pcie_generation_max, self.device.pcie_width_max)
-        self.utilization = UtilizationReader(handle, journal) if self._mig is None else None
         capability = self.device.compute_capability
+        self.utilization = None
+        if self._mig is None:
+            has_memory = capability not in SYSTEM_MEMORY_CAPABILITIES
+            self.utilization = UtilizationReader(handle, journal, has_memory=has_memory)
         self._process_lists = ProcessLists(
             handle,
             journal,
@@ -171,7 +197,10 @@ class NvmlSource:
             )
             for name, clock in CLOCKS.items()
         }
-        self._whole_memory = probe("memory", *_memory_calls(handle))
+        shares = self.device.coherent_memory
+        self._whole_memory = probe(
+            "memory", *(_shared_memory_calls(handle, procfs) if shares else _memory_calls(handle))
+        )
         self._instance_memory = {
             number: probe(share_group("memory", number), *_memory_calls(slot.handle))
             for slot in reversed(self._mig or ())

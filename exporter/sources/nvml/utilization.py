@@ -85,8 +85,10 @@ class SampleBuffer:
 class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
-    def __init__(self, handle: Any, journal: Journal) -> None:
+    def __init__(self, handle: Any, journal: Journal, *, has_memory: bool = True) -> None:
+        """Prepare to read a GPU; where it has no memory of its own, that is always said to rest."""
         self._journal = journal
+        self._has_memory = has_memory
         self.fresh = False
         """Whether the last read gave a new sample or poll."""
         self._answered = False
@@ -167,7 +169,7 @@ class UtilizationReader:
         self.read_between(monotonic_seconds, unix_seconds)
         self.fresh, self._answered = self._answered, False
         compute = self._compute.meter.close(monotonic_seconds)
-        memory = self._memory.meter.close(monotonic_seconds)
+        memory = self._memory.meter.close(monotonic_seconds) if self._has_memory else None
         if compute is not None:
             self._take_clocks(monotonic_seconds)
         busy_hertz = busy_mean(self._clocks, self._weights)

@@ -71,7 +71,9 @@ def _flag(value: bool | None, bad: str, good: str) -> str | None:
 
 def _identity(gpu: Gpu, share: Share | None, spec: str | None, gpu_instance: int | None) -> Entries:
     device = gpu.device
-    memory = device.memory_bytes
+    memory, unified = device.memory_bytes, ""
+    if share is not None and share.memory is not None and share.memory.unified:
+        memory, unified = share.memory.total_bytes, ", unified: the host's"
     yield "Name", device.name
     yield "UUID", device.uuid
     if gpu_instance is not None:
@@ -89,7 +91,7 @@ def _identity(gpu: Gpu, share: Share | None, spec: str | None, gpu_instance: int
     yield "Serial number", device.serial
     yield "Board part number", device.board_part_number
     yield "NUMA node", _count(device.numa_node)
-    yield "Memory", None if memory is None else f"{gibibytes(memory)} GiB"
+    yield "Memory", None if memory is None else f"{gibibytes(memory)} GiB{unified}"
     yield "Driver", device.driver_version
     yield "CUDA", device.cuda_version
     yield "VBIOS", device.vbios_version

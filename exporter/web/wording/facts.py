@@ -135,6 +135,8 @@ class Facts:
     """For how long it has been allocated without a process on it."""
     memory_used_bytes: float | None = None
     memory_total_bytes: float | None = None
+    memory_unified: bool = False
+    """Whether it is the host's memory."""
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None

@@ -134,11 +134,12 @@ def stall_level(facts: Facts) -> str:
 
 
 def memory(facts: Facts) -> str:
-    """Return the memory in use, of what there is: 57/80 GiB."""
+    """Return the memory in use, of what there is: 57/80 GiB; the host's as 57/120 GiB unified."""
     used, total = facts.memory_used_bytes, facts.memory_total_bytes
     if used is None:
         return NOT_KNOWN
-    return _of_limit(gibibytes(used), gibibytes(total) if total else None, "GiB")
+    unit = "GiB unified" if facts.memory_unified else "GiB"
+    return _of_limit(gibibytes(used), gibibytes(total) if total else None, unit)
 
 
 def power(facts: Facts) -> str:

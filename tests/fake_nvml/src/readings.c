@@ -295,6 +295,8 @@ EXPORT int nvmlDeviceGetFanSpeed(nvml_device device, unsigned *percent)
 
 CLOCKS(nvmlDeviceGetClockInfo, "clocks")
 CLOCKS(nvmlDeviceGetMaxClockInfo, "max_clocks")
+CLOCKS(nvmlDeviceGetApplicationsClock, "application_clocks")
+CLOCKS(nvmlDeviceGetDefaultApplicationsClock, "application_clocks")
 
 EXPORT int nvmlDeviceGetMaxCustomerBoostClock(nvml_device device, unsigned type, unsigned *mhz)
 {

@@ -155,6 +155,7 @@ def test_coherent_memory_by_its_links(open_gpu: Open) -> None:
         ("NVIDIA GH200 480GB", True),
         ("NVIDIA GB200", True),
         ("NVIDIA GB300", True),
+        ("NVIDIA GB10", True),
         ("NVIDIA H100 80GB HBM3", False),
         ("NVIDIA B200", False),
         ("NVIDIA GeForce GTX 1080", False),

@@ -91,7 +91,7 @@ def test_never_falls_back_and_is_remembered(code: int) -> None:
         ((2,), "unsupported"),
         ((13,), "old_driver"),
         ((25,), "old_driver"),
-        ((26,), "old_driver"),
+        ((26,), "unsupported"),
         ((13, 3), "unsupported"),
         ((3, 13), "unsupported"),
         ((13, 13), "old_driver"),

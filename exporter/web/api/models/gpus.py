@@ -114,6 +114,8 @@ class MemoryJson(Json):
     used_bytes: int
     free_bytes: int
     reserved_bytes: int | None = None
+    unified: bool | None = None
+    """True where it is the host's memory, which the GPU shares with the CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

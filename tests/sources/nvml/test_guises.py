@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs whose drivers answer otherwise than a data-centre board's, as seen on real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.derive.clocks import read_clocks
+from exporter.model.reading import Memory
+from exporter.sources.nvml.reader import NvmlReading, NvmlSource
+from exporter.specs import load_specs
+
+Open = Callable[..., Any]
+BOOK = load_specs()
+GIB = 2**30
+HOST = Memory(120 * GIB, 60 * GIB, 60 * GIB, unified=True)
+
+
+@pytest.fixture
+def procfs(tmp_path: Path) -> str:
+    """A /proc of a host with 120 GiB, of which half is in use."""
+    folder = tmp_path / "proc"
+    folder.mkdir()
+    kib = GIB // 1024
+    (folder / "meminfo").write_text(f"MemTotal: {120 * kib} kB\nMemAvailable: {60 * kib} kB\n")
+    return str(folder)
+
+
+def read(source: NvmlSource, rig: Any) -> NvmlReading:
+    source.read_slow()
+    return source.read_fast(rig.monotonic(), rig.time(), frozenset())
+
+
+def absent(rig: Any) -> set[str]:
+    """The groups that the driver does not have; each is asked for and none fails."""
+    assert rig.failures == {}
+    assert set(rig.journal.states.values()) <= {"unsupported"}
+    return set(rig.journal.states)
+
+
+@pytest.mark.parametrize("product", ["gb10", "jetson-thor"])
+def test_memory_that_the_driver_refuses_is_the_hosts(
+    open_gpu: Open, procfs: str, product: str
+) -> None:
+    """It is marked, and not absent."""
+    rig = open_gpu(product=product)
+    source = rig.source(procfs)
+
+    assert source.device.coherent_memory
+    assert read(source, rig).memory == {None: HOST}
+    assert "memory" not in absent(rig)
+
+
+@pytest.mark.parametrize("product", ["jetson-thor", "gh200"])
+def test_memory_of_the_host_that_the_driver_reports_is_marked(
+    open_gpu: Open, procfs: str, product: str
+) -> None:
+    """As much as the host has, or the little more that it is built with."""
+    rig = open_gpu(product=product, memory={"total": 128 * GIB, "used": 5 * GIB, "reserved": 0})
+
+    assert read(rig.source(procfs), rig).memory == {None: HOST}
+
+
+def test_memory_of_its_own_beside_the_hosts(open_gpu: Open, procfs: str) -> None:
+    """A GH200 has 96 GB: they are what a job runs out of."""
+    rig = open_gpu(product="gh200", memory={"used": 5 * GIB})
+    found = read(rig.source(procfs), rig).memory[None]
+
+    assert found is not None
+    assert (found.total_bytes, found.used_bytes) == (102625181696, 5 * GIB)
+    assert found.unified is None
+
+
+def test_memory_as_large_as_the_hosts(open_gpu: Open, procfs: str) -> None:
+    """That is no sign of anything on a board that shares none."""
+    rig = open_gpu(product="h100-sxm", memory={"total": 120 * GIB, "reserved": 0, "used": GIB})
+    found = read(rig.source(procfs), rig).memory[None]
+
+    assert found is not None
+    assert found.unified is None
+
+
+def test_without_either_nothing_is_known(open_gpu: Open, tmp_path: Path) -> None:
+    """A host that does not say how much memory it has keeps no GPU from its own."""
+    refused = open_gpu(product="gb10")
+    assert read(refused.source(str(tmp_path)), refused).memory == {None: None}
+    rig = open_gpu(product="gh200")
+    found = read(rig.source(str(tmp_path)), rig).memory[None]
+
+    assert found is not None
+    assert found.total_bytes == 102625181696
+
+
+@pytest.mark.parametrize("product", ["gb10", "jetson-thor"])
+def test_memory_utilization_that_is_stuck_is_absent(open_gpu: Open, product: str) -> None:
+    """A zero while the GPU works would be taken for idle memory."""
+    rig = open_gpu(product=product, utilization=90, memory_utilization=0)
+    source = rig.source()
+    rig.advance(5)
+    found = read(source, rig).vitals.utilization
+
+    assert found is not None
+    assert found.ratio == pytest.approx(0.9)
+    assert found.memory_ratio is found.memory_upper_ratio is None
+    assert found.memory_settled_ratio is found.memory_open_ratio is None
+
+
+def test_a_gb10(open_gpu: Open, procfs: str) -> None:
+    """Power without a limit, no fan, no memory clock, an address in a PCI domain of its own."""
+    rig = open_gpu(product="gb10", power=40)
+    source = rig.source(procfs)
+    found = read(source, rig)
+    device = source.device
+
+    assert device.pci_bus_id == "0000000F:01:00.0"
+    assert device.power_default_limit_watts is device.power_max_limit_watts is None
+    assert (found.vitals.power_watts, found.board.power_limit_watts) == (40.0, None)
+    assert found.board.fan_speed_ratios == ()
+    assert found.vitals.clock_hertz.keys() == {"sm", "graphics", "video"}
+    assert {"power_limit", "fans", "memory_clock", "bar1", "energy"} <= absent(rig)
+    ceilings = BOOK.ceilings(device)
+    assert ceilings is not None
+    assert (ceilings.spec, ceilings.memory_utilization_use) == ("gb10", None)
+
+
+def test_a_laptop_whose_limit_is_above_its_default(open_gpu: Open) -> None:
+    """55 W by default, 95 W in force, at most 140 W; it has no management limit and no fan."""
+    rig = open_gpu(product="rtx-4090-laptop", power=93)
+    source = rig.source()
+    found = read(source, rig)
+
+    assert source.device.power_default_limit_watts == 55.0
+    assert source.device.power_max_limit_watts == 140.0
+    assert (found.vitals.power_watts, found.board.power_limit_watts) == (93.0, 95.0)
+    assert found.board.fan_speed_ratios == ()
+    assert "power_limit" not in absent(rig)
+
+
+def test_power_above_its_limit(open_gpu: Open) -> None:
+    """A B300 capped to 500 W draws more at its peaks, and this is not cut."""
+    rig = open_gpu(product="b300", power=717, power_limits={"enforced": 500})
+    rig.advance(2)
+    found = read(rig.source(), rig)
+
+    assert (found.vitals.power_watts, found.board.power_limit_watts) == (717.0, 500.0)
+
+
+def test_a_default_clock_below_the_clock_that_it_runs_at(open_gpu: Open) -> None:
+    """An A100's default application clock is 1155 MHz: its ceilings are those at 1410."""
+    rig = open_gpu(product="a100-pcie-40gb", utilization=100)
+    source = rig.source()
+    vitals = read(source, rig).vitals
+    ceilings = BOOK.ceilings(source.device)
+
+    assert pynvml.nvmlDeviceGetDefaultApplicationsClock(rig.handle, pynvml.NVML_CLOCK_SM) == 1155
+    assert ceilings is not None
+    clocks = read_clocks(vitals, ceilings, source.device)
+    assert (clocks.ratio("tensor"), clocks.ratio("fma")) == (1.0, 1.0)
+    assert vitals.throttle_reasons == frozenset()
+
+
+def test_idle_by_its_reason_and_busy_by_its_utilization(open_gpu: Open) -> None:
+    """The reason gpu_idle holds on laptops at 30 % utilization, and says nothing here."""
+    rig = open_gpu(product="rtx-4090-laptop", utilization=30, clock_event_reasons=1)
+    source = rig.source()
+    rig.advance(5)
+    vitals = read(source, rig).vitals
+
+    assert vitals.throttle_reasons == frozenset()
+    assert vitals.utilization is not None
+    assert vitals.utilization.ratio == pytest.approx(0.3)
+
+
+def test_one_counter_of_two_reasons(open_gpu: Open) -> None:
+    """Laptops count time at the power limit as time of heat, too: each reason has its own total."""
+    rig = open_gpu(
+        product="rtx-4090-laptop",
+        clock_event_reasons=0x24,
+        throttle={"power": 0.5, "sw_thermal": 0.5},
+    )
+    rig.advance(10)
+    vitals = read(rig.source(), rig).vitals
+
+    assert vitals.throttle_reasons == frozenset({"sw_power_cap", "sw_thermal"})
+    assert vitals.throttle_seconds["sw_power_cap"] == vitals.throttle_seconds["sw_thermal"] == 5.0
+    assert vitals.throttle_seconds["thermal"] == 0.0
+
+
+@pytest.mark.parametrize("product", ["t4", "l40s", "a10", "rtx-3090", "rtx-4090-laptop"])
+@pytest.mark.parametrize("answer", [None, 0])
+def test_memory_without_a_sensor_has_no_temperature(
+    open_gpu: Open, product: str, answer: int | None
+) -> None:
+    """Some drivers have no such field, some say 0."""
+    rig = open_gpu(product=product, temperature={"memory": answer})
+
+    assert read(rig.source(), rig).vitals.temperatures_celsius.keys() == {"gpu"}
+
+
+@pytest.mark.parametrize("product", ["rtx-3090", "rtx-4090-laptop", "gb10"])
+def test_what_a_driver_has_no_longer_is_not_asked_for(open_gpu: Open, product: str) -> None:
+    """DEPRECATED is what newer drivers say of the display's mode."""
+    rig = open_gpu(product=product)
+    read(rig.source(), rig)
+
+    assert "nvmlDeviceGetDisplayMode" not in rig.calls()
+    assert "old_driver" not in rig.journal.states.values()

@@ -107,7 +107,7 @@ FAMILIES: tuple[Family, ...] = (
     counter(
         "gpu_throttle_seconds_total",
         "Time in which a reason held the clocks down; idle and requested clocks do not count, and "
-        "reasons can overlap.",
+        "reasons overlap (some drivers count two by one counter): they are not to be added.",
         "the driver's time counters (fields 74-77, 79 and 269-271) since it was loaded, else "
         "nvmlDeviceGetCurrentClocksEventReasons integrated over the poll",
         BOARD_TOTALS.by_label(THROTTLE_REASON, lambda t: t.throttle_seconds),

@@ -805,6 +805,11 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         fires("hot", 16, throttled(0.3, "hw_thermal"), {**GPU, **WARNING}),
         quiet("for a moment", 60, throttled(0.05, "sw_thermal")),
         quiet("power, not heat", 30, throttled(0.9, "hw_power_brake")),
+        quiet(
+            "two reasons of one counter are not added",
+            60,
+            [*throttled(0.07, "sw_thermal"), *throttled(0.07, "hw_thermal")[:1]],
+        ),
     ],
     "GpuPowerBrake": [
         fires("on", 6, throttled(0.5, "hw_power_brake"), {**GPU, **WARNING}),

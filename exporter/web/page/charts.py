@@ -169,15 +169,18 @@ def _is_known(column: str, columns: Columns) -> bool:
 
 
 def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
-    """Return for how long each reason throttled the clock; a sample is of the time before it."""
+    """Return for how long which reasons throttled the clock; a sample is of the time before it.
+
+    Reasons that hold at once are named together: the times add up to all of the throttled time.
+    """
     seconds: defaultdict[str, float] = defaultdict(float)
     for at, bits in enumerate(throttled):
         passed = timestamps[at] - timestamps[at - 1] if at else 0.0
-        for reason in throttled_by(int(bits or 0)):
-            seconds[reason] += min(HOLE_SECONDS, passed)
+        if reasons := " with ".join(throttled_by(int(bits or 0))):
+            seconds[reasons] += min(HOLE_SECONDS, passed)
     if not any(bits is not None for bits in throttled):
         return ""
-    said = ", ".join(f"{reason} for {duration(time)}" for reason, time in seconds.items())
+    said = ", ".join(f"{reasons} for {duration(time)}" for reasons, time in seconds.items())
     return f"Throttled (shaded): {said}." if said else "Nothing throttled the clock."
 
 

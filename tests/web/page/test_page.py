@@ -217,6 +217,21 @@ def test_tables_behind_the_charts(daemon: Daemon) -> None:
     ]
 
 
+def test_reasons_that_hold_at_once_are_not_added(daemon: Daemon) -> None:
+    """20 s of one, in 5 s of which the other holds too, are 20 s."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    for second in range(30):
+        both = {"sw_power_cap", "sw_thermal"} if second >= 25 else {"sw_power_cap"}
+        reasons = frozenset(both if second >= 10 else ())
+        held = replace(gpu, vitals=replace(gpu.vitals, throttle_reasons=reasons))
+        node = snapshots.snapshot(held)
+        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
+
+    said = "software power cap for 15 s, software power cap with software thermal slowdown for 5 s"
+    assert f"Throttled (shaded): {said}." in daemon.client.get("/gpu/0").text
+
+
 def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
     """Without measured time parts, their bounds of the last 10 s are shown."""
     gpu = snapshots.t4_estimate()

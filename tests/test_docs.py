@@ -82,6 +82,19 @@ def test_no_family_uses_a_label_that_prometheus_owns() -> None:
         assert not PROMETHEUS_OWNS & set(label_names(family)), family.name
 
 
+def test_the_readme_has_the_first_rows_of_the_gpus() -> None:
+    """What a GPU gets is said once: docs/gpus.md has the whole table."""
+    short, whole = (
+        [row.replace("](docs/", "](") for row in _text(name).split("| Your GPU |")[1].splitlines()]
+        for name in ("README.md", "docs/gpus.md")
+    )
+    rows = short[: short.index("")]
+
+    assert len(rows) > 4
+    assert whole[: len(rows)] == rows
+    assert len(whole[: whole.index("")]) > len(rows)
+
+
 def _lines(page: Path) -> Iterator[tuple[int, str]]:
     """Yield each line outside code blocks with its number."""
     in_code = False

@@ -290,7 +290,8 @@ class NvmlSource:
             else (None, None, None)
         )
         media = {} if self._mig is not None else self._read_media(counted_engines)
-        answers = (energy, power, temperature, reasons, *memory.values())
+        own_memory = (each for each in memory.values() if each is not None and not each.unified)
+        answers = (energy, power, temperature, reasons, *own_memory)
         answered = (
             any(answer is not None for answer in answers)
             or bool(values or clocks or media)

@@ -14,6 +14,7 @@ from exporter.derive.clocks import read_clocks
 from exporter.model.reading import Memory
 from exporter.sources.nvml.reader import NvmlReading, NvmlSource
 from exporter.specs import load_specs
+from tests.fake_nvml import fault
 
 Open = Callable[..., Any]
 BOOK = load_specs()
@@ -210,3 +211,15 @@ def test_what_a_driver_has_no_longer_is_not_asked_for(open_gpu: Open, product: s
 
     assert "nvmlDeviceGetDisplayMode" not in rig.calls()
     assert "old_driver" not in rig.journal.states.values()
+
+
+def test_the_hosts_memory_is_no_answer_of_the_driver(open_gpu: Open, procfs: str) -> None:
+    """A GPU of which every call fails is silent, though its host says how much memory it has."""
+    rig = open_gpu(product="gb10")
+    source = rig.source(procfs)
+    assert read(source, rig).answered
+    rig.fake.update(faults=[fault(error=999)])
+
+    found = read(source, rig)
+    assert found.memory == {None: HOST}
+    assert not found.answered

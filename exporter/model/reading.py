@@ -199,6 +199,8 @@ class Process:
     """The workload that its control group names; None if that cannot be read."""
     sm_utilization_ratio: float | None = None
     """Its share of the GPU's SM time, as the driver samples it, if enabled."""
+    cpu_cores: float | None = None
+    """How many CPU cores it kept busy since the read before; None at its first."""
     transformer_engine: bool | None = None
     """Whether it has loaded Transformer Engine; None also on a GPU without FP8."""
 

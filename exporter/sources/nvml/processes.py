@@ -16,6 +16,7 @@ from exporter.model.reading import Process
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.cgroup import memberships
+from exporter.sources.proc.cpu_use import CpuUse
 from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
 from exporter.sources.reading_state import Journal
@@ -161,6 +162,7 @@ class ProcessLists:
         self._procfs = procfs_root
         self._mapped = Mapped(procfs_root) if has_fp8 else None
         self._identities = Identities(procfs_root, owners=owners)
+        self._cpu = CpuUse(procfs_root)
         self._utilization = ProcessUtilization(handle, journal) if utilization else None
         self._sees_all = sees_the_hosts_processes()
         versions = VERSIONS[1:] if _has_wide_entries() else VERSIONS
@@ -189,6 +191,7 @@ class ProcessLists:
         pids = _largest(entry for entries in listed.values() for entry in entries or ())
         who = self._identities.of(pids)
         whose = memberships(self._procfs, pids)
+        cpu = self._cpu.of(pids, time.monotonic())
         engines: Mapping[int, bool | None] = {}
         if self._mapped is not None:
             computing = {entry.pid for kind in COMPUTING for entry in listed[kind] or ()}
@@ -210,6 +213,7 @@ class ProcessLists:
                             work_class=identity.work_class,
                             membership=whose.get(pid),
                             sm_utilization_ratio=utilization.get(pid),
+                            cpu_cores=cpu.get(pid),
                             transformer_engine=engines.get(pid) if kind in COMPUTING else None,
                         )
                     )

@@ -23,6 +23,8 @@ RESERVED_RATIO = 0.007
 MAX_CELSIUS = {"shutdown": 95.0, "slowdown": 92.0, "gpu_max": 87.0}
 GPUS_PER_NUMA_NODE = 4
 FIRST_PID = 100_000
+CPU_CORES = {"training": 1.05, "serving": 1.4}
+"""By class of work: how many CPU cores its process keeps busy; others wait."""
 
 
 def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str) -> Device:
@@ -134,6 +136,7 @@ def processes_of(
             owner=holder.owner,
             work_class=holder.work_class,
             membership=membership(work),
+            cpu_cores=CPU_CORES.get(holder.work_class, 0.0),
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,27 @@ def test_each_process_carries_whose_it_is(open_gpu: Open, tmp_path: Path) -> Non
     groups.write_text("0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n")
     job = Membership(slurm_job="5", slurm_step="0")
     assert whose() == [(10, job), (11, None), (10, job)]
+
+
+def test_each_process_carries_the_cpu_time_that_it_uses(open_gpu: Open) -> None:
+    """This process, which computes between two reads; the driver's other one is not there."""
+    here, nobody = os.getpid(), 2**30
+    rig = open_gpu(processes={"compute": [{"pid": here}, {"pid": nobody}]})
+    lists = ProcessLists(rig.handle, rig.journal, "/proc")
+
+    def cpu_cores() -> list[float | None]:
+        found = lists.read(None)
+        assert found is not None
+        return [process.cpu_cores for process in found[None]]
+
+    assert cpu_cores() == [None, None]
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    used, unknown = cpu_cores()
+    assert used is not None
+    assert used > 0.0
+    assert unknown is None
 
 
 def test_the_largest_are_looked_up(

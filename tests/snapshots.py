@@ -285,8 +285,8 @@ def h100_training(index: int = 0) -> Gpu:
         utilization=H100_VITALS.utilization,
         memory=H100_MEMORY,
         processes=(
-            replace(TRAINER, sm_utilization_ratio=0.97),
-            Process(999, "graphics", 20_000_000, "Xorg", "root", "display"),
+            replace(TRAINER, sm_utilization_ratio=0.97, cpu_cores=1.37),
+            Process(999, "graphics", 20_000_000, "Xorg", "root", "display", cpu_cores=0.004),
         ),
         held=True,
         holder=Holder("ada", "python3", "training"),

@@ -14,6 +14,7 @@ from exporter.web.live.rows import Row, addresses
 from exporter.web.page.charts import gpu_charts
 from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
+from exporter.web.page.processes import gpu_processes
 from exporter.web.page.table import gpu_table
 from exporter.web.wording.numbers import model_name
 from exporter.web.wording.phrases import bounds_sentence
@@ -77,6 +78,7 @@ def gpu_content(
 {gpu_charts(series)}
 <p class="wide" id="means"></p>
 <p class="wide" id="absent" hidden></p>
+{gpu_processes(gpu.shares if share is None else (share,))}
 <div class="wide" id="facts">
 {gpu_facts(gpu, share, specs, row.get("instance"))}
 </div>

@@ -51,8 +51,8 @@ const load = async () => {
 };
 
 show();
-/** Jobs, identity, health and ceilings change slowly: the server writes them. */
-renewOpen("measure", "jobs", "facts", "throttled");
+/** Jobs, processes, identity, health and ceilings change slowly: the server writes them. */
+renewOpen("measure", "jobs", "processes", "facts", "throttled");
 setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, Command] = {
     "status": Command(
         "Show what each GPU does now; asks the daemon if one runs.",
         "exporter.cli.status.command",
-        "[--watch [SECONDS]] [--json] [--url URL] [FLAGS]",
+        "[--watch [SECONDS]] [--sort ORDER] [--json] [--url URL] [FLAGS]",
     ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",

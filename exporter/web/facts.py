@@ -126,6 +126,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         idle_ratio=waits.idle_ratio(recent),
         clock_ratio=values.get("clock"),
         saturation=_saturation(share, values),
+        mfu_ratio=None if recent is None else recent.model_flops_utilization_ratio,
         limiter=share.limiter if recent is None else recent.limiter,
         input_ratio=limited.get("input"),
         roof_ratio={} if roofline is None or roofs is None else roofs.roof_ratio,

@@ -12,8 +12,9 @@ from dataclasses import replace
 from exporter import log
 from exporter.cli import config
 from exporter.cli.command import Invocation
-from exporter.cli.config.coerce import Kind, option
+from exporter.cli.config.coerce import Kind, choice, option
 from exporter.cli.daemon_address import daemon_of
+from exporter.cli.status.order import ORDERS
 from exporter.cli.status.readers import Reader, Reply, ask_daemon, local_reader
 from exporter.cli.status.render import View, rendered, view
 from exporter.cli.status.watch import watch
@@ -29,6 +30,8 @@ INTERVAL = Kind(
     f"{_DURATION.expected}, or seconds",
 )
 
+SORT = choice(*ORDERS)
+
 _NO_REPLY = Reply("", Snapshot(0.0))
 
 
@@ -42,6 +45,12 @@ def add_options(parser: config.Parser) -> None:
         help=f"Refresh the table in place, at this interval. (default: {WATCH_SECONDS})",
     )
     parser.own.add_argument(
+        "--sort",
+        default="trouble",
+        metavar="ORDER",
+        help=f"Order of the GPUs: {', '.join(ORDERS)}. (default: trouble)",
+    )
+    parser.own.add_argument(
         "--json", action="store_true", help="Print the answer of the API at /api/v1/gpus."
     )
 
@@ -51,6 +60,7 @@ def run(invocation: Invocation) -> int:
     # Logging is set up only if this process reads the GPUs.
     settings, given = invocation.settings(), invocation.options
     interval = None if given.watch is None else option("--watch", INTERVAL, given.watch)
+    sort = option("--sort", SORT, given.sort)
     with ExitStack() as stack:
         reader = _reader(settings, interval, stack)
         if interval is None:
@@ -58,11 +68,11 @@ def run(invocation: Invocation) -> int:
             if given.json:
                 _print(reply.text)
             else:
-                _print_table(reply, invocation.environ)
+                _print_table(reply, invocation.environ, sort)
             return 0
         if given.json:
             return _print_for_ever(reader, interval)
-        return watch(Refresher(reader), interval, sys.stdout, invocation.environ)
+        return watch(Refresher(reader, sort), interval, sys.stdout, invocation.environ)
 
 
 def _reader(settings: config.Settings, interval: float | None, stack: ExitStack) -> Reader:
@@ -84,8 +94,8 @@ def _reader(settings: config.Settings, interval: float | None, stack: ExitStack)
     return stack.enter_context(local_reader(settings, why))
 
 
-def _print_table(reply: Reply, environ: Mapping[str, str]) -> None:
-    shown = view(reply.snapshot, reply.notices, since_start=reply.since_start)
+def _print_table(reply: Reply, environ: Mapping[str, str], sort: str) -> None:
+    shown = view(reply.snapshot, reply.notices, since_start=reply.since_start, sort=sort)
     if not shown.gpus:
         raise SourceError(": ".join(("no GPU", *view(reply.snapshot).notices)))
     for line in rendered(shown, screen_of(sys.stdout, environ)):
@@ -99,8 +109,9 @@ def _print(line: str) -> None:
 class Refresher:
     """Reads what to show next; while the daemon does not answer, shows the last reply and why."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, sort: str) -> None:
         self._reader = reader
+        self._sort = sort
         self._last = _NO_REPLY
 
     def __call__(self) -> View:
@@ -111,7 +122,8 @@ class Refresher:
         except SourceError as error:
             notices = (str(error),)
         last = self._last
-        return view(last.snapshot, (*notices, *last.notices), since_start=last.since_start)
+        notices = (*notices, *last.notices)
+        return view(last.snapshot, notices, since_start=last.since_start, sort=self._sort)
 
 
 def _print_for_ever(reader: Reader, interval_seconds: float) -> int:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from exporter.cli.terminal.screen import Screen, cells, safe, wrapped
+from exporter.cli.status.order import fitted, ordered
+from exporter.cli.terminal.screen import Screen, cells, clip, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.model.reading import share_name
 from exporter.model.snapshot import Snapshot
@@ -38,8 +39,17 @@ class View:
     """Which GPUs could be measured better, and how."""
 
 
-def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool = False) -> View:
-    """Return what to print of one snapshot; `since_start` hides idle times, which are not known."""
+def view(
+    snapshot: Snapshot,
+    notices: Sequence[str] = (),
+    *,
+    since_start: bool = False,
+    sort: str = "trouble",
+) -> View:
+    """Return what to print of one snapshot, in an order of `ORDERS`.
+
+    `since_start` hides idle times, which are not known.
+    """
     found = tuple(line.facts for line in lines_of(snapshot))
     if since_start:
         found = tuple(
@@ -53,7 +63,7 @@ def view(snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool =
     grave = [f"{title(each)}: {explained(xid)}" for each in found for xid in critical(each)]
     problem = snapshot.problem
     return View(
-        found,
+        ordered(found, sort),
         totals(found),
         unusual_window(found),
         ", ".join(sorted(drivers)) or None,
@@ -133,6 +143,7 @@ _COLUMNS: tuple[Column[Facts], ...] = (
     Column(
         "ROOF", _text(lambda each: short.ratio(each.roof_ratio.get("spec"))), 13, 5, 7, right=True
     ),
+    Column("MFU", _text(lambda each: short.ratio(each.mfu_ratio)), 13, 5, 7, right=True),
     Column("MEM GiB", _text(short.memory), 6, least=7, most=15, right=True),
     Column("POWER W", _of_board(short.power), 11, least=7, most=15, right=True),
     Column("TEMP", _of_board(short.temperature), 12, least=5, most=8, right=True),
@@ -150,8 +161,25 @@ COLUMNS = tuple(each if each.header in _BOARD else _of_share(each) for each in _
 def rendered(view: View, screen: Screen) -> Iterator[str]:
     """Yield the lines: totals, notices, the table, and what could be measured better.
 
-    None is wider than the screen.
+    None is wider than the screen. Where there are more than it has, one line sums up calm GPUs.
     """
+    above, below = list(_above(view, screen)), list(_below(view, screen))
+    yield from above
+    if view.gpus:
+        # Two lines are of the table's header and of the cursor.
+        most = None if screen.lines is None else screen.lines - len(above) - len(below) - 2
+        shown, summed = (view.gpus, ()) if most is None else fitted(view.gpus, most)
+        yield from laid_out(
+            *(COLUMNS, shown, screen),
+            tone=lambda facts: "" if facts.down_reason is None else "faint",
+            across=short.down,
+        )
+        if summed:
+            yield screen.painted(clip(f"and {totals(summed)}", screen.columns), "faint")
+    yield from below
+
+
+def _above(view: View, screen: Screen) -> Iterator[str]:
     title = " · ".join(filter(None, (view.title, view.window)))
     driver = f" · driver {safe(view.driver)}" if view.driver else ""
     if cells(title + driver) > screen.columns:
@@ -162,12 +190,9 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
     for each in view.notices:
         for line in wrapped(each, screen.columns):
             yield screen.painted(line, "warning")
-    if view.gpus:
-        yield from laid_out(
-            *(COLUMNS, view.gpus, screen),
-            tone=lambda facts: "" if facts.down_reason is None else "faint",
-            across=short.down,
-        )
+
+
+def _below(view: View, screen: Screen) -> Iterator[str]:
     for sentence in view.measure:
         for line in wrapped(sentence, screen.columns):
             yield screen.painted(line, "faint")

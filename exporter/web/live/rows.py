@@ -94,7 +94,7 @@ def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
     return {
         "limit": phrases.limiter(facts, word),
         "used": phrases.use(facts),
-        "saturated": phrases.saturation(facts),
+        "saturated": ", ".join(filter(None, (phrases.saturation(facts), phrases.mfu(facts)))),
         "stall": phrases.data_stall(facts),
         "level": phrases.stall_level(facts),
         "memory": phrases.memory(facts),

@@ -109,6 +109,8 @@ class Facts:
     """What limited it for most of the time."""
     input_ratio: float | None = None
     """Share of time in which it was limited by its input."""
+    mfu_ratio: float | None = None
+    """FLOP/s that its jobs state, over the peak of their precision."""
     roof_ratio: Mapping[str, float] = field(default_factory=dict)
     """By basis: spec, clock, achievable."""
     data_stall: Range | None = None

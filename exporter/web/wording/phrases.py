@@ -95,6 +95,11 @@ def saturation(facts: Facts) -> str:
     return f"{span(*facts.saturation.ratio)} saturated"
 
 
+def mfu(facts: Facts) -> str:
+    """Return the model FLOPs utilization: MFU 41 %; "" where no job states its FLOPs."""
+    return "" if facts.mfu_ratio is None else f"MFU {percent(facts.mfu_ratio)}"
+
+
 def limiter(facts: Facts, state: str) -> str:
     """Return what limited it for longest; "" if `state` says so already."""
     found = facts.limiter

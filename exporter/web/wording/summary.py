@@ -261,6 +261,8 @@ _SENTENCES: tuple[_Sentence, ...] = (
     ),
 )
 """The most expensive state first."""
+TROUBLE = tuple(each.state for each in _SENTENCES)
+"""The states in this order."""
 
 
 def headline(found: Sequence[Facts]) -> Headline:

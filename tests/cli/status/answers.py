@@ -49,6 +49,7 @@ def node() -> dict[str, Any]:
     for some in shares:
         for share in some:
             share.pop("holder", None)
+    shares[0][0]["recent"]["model_flops_utilization_ratio"] = 0.412
     shares[0][0]["holder"] = {"owner": "ada", "command": "python3", "class": "training"}
     shares[4][0]["holder"] = {
         "owner": "bob",
@@ -60,9 +61,11 @@ def node() -> dict[str, Any]:
     return answer
 
 
-def lines_of(answer: object, columns: int = 160, **options: Any) -> list[str]:
+def lines_of(
+    answer: object, columns: int = 160, lines: int | None = None, **options: Any
+) -> list[str]:
     shown = view(snapshot_of(answer), **options)
-    return list(rendered(shown, Screen(columns)))
+    return list(rendered(shown, Screen(columns, lines)))
 
 
 def row(lines: Sequence[str], gpu: str) -> str:

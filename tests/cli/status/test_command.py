@@ -134,6 +134,39 @@ def test_in_a_pipe(stub: Stub) -> None:
     assert answer.stdout == stub.body.decode() + "\n"
 
 
+def test_sort(stub: Stub) -> None:
+    """By trouble, or as it is asked; another word is refused in one line."""
+    by_trouble, by_index = (
+        run("status", "--url", stub.url, *given) for given in ((), ("--sort=gpu",))
+    )
+    assert by_trouble.stdout.splitlines() == lines_of(NODE, sort="trouble")
+    assert by_index.stdout.splitlines() == lines_of(NODE, sort="gpu")
+    assert by_index.stdout != by_trouble.stdout
+
+    refused = run("status", "--sort=price")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("roofline-exporter: --sort: expected trouble, gpu, owner")
+    assert refused.stderr.endswith(" or idle, got 'price'\n")
+
+
+def test_a_terminal_with_fewer_lines_sums_up_the_calm(
+    stub: Stub, terminal: Callable[..., Terminal]
+) -> None:
+    """What is printed does not scroll; --watch keeps its order."""
+    gpus = [snapshots.h100_training(index) for index in range(64)]
+    stub.body = json.dumps(answer_of(snapshots.snapshot(*gpus, snapshots.h100_idle(64)))).encode()
+    shown = terminal(100, 30, "status", "--url", stub.url)
+    assert shown.wait() == 0
+    assert shown.lines[-1] == "and 39 GPUs: 38 busy, 1 free"
+    assert len(shown.lines) == 29
+
+    watched = terminal(100, 30, "status", "--watch", "--sort=idle", "--url", stub.url)
+    wait_until(lambda: "and 39 GPUs: 38 busy" in watched.output)
+    watched.send(signal.SIGINT)
+    assert watched.wait() == 0
+    assert "more" not in watched.output
+
+
 def test_watch_redraws_in_place(stub: Stub, terminal: Callable[..., Terminal]) -> None:
     """Frames overwrite each other, follow a resize, and leave the terminal as it was."""
     shown = terminal(60, 30, "status", "--watch", "0.1", "--url", stub.url)
@@ -160,7 +193,7 @@ def test_watch_cuts_what_does_not_fit(stub: Stub, terminal: Callable[..., Termin
     assert shown.wait() == 0
     frame = shown.output.split("\x1b[H")[2]
     assert frame.count("\n") == 4
-    assert "+15 more" in frame
+    assert "+13 more" in frame
     assert shown.output.endswith("\x1b[?25h")
 
 

@@ -102,6 +102,15 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
     assert row(gpu)["words"]["stall"] == "25 to 35 %"
 
 
+def test_mfu_is_said_where_a_job_states_its_flops() -> None:
+    """Beside the saturation; nothing where no job does."""
+    gpu = snapshots.h100_training()
+    assert row(gpu)["words"]["saturated"] == "56 % saturated"
+    assert gpu.shares[0].recent is not None
+    stated = replace(gpu.shares[0].recent, model_flops_utilization_ratio=0.412)
+    assert row(shared(gpu, recent=stated))["words"]["saturated"] == "56 % saturated, MFU 41 %"
+
+
 def test_text_from_outside_is_cut() -> None:
     """A name of 4 kB is not sent to every viewer."""
     long = "x" * 4096

@@ -21,7 +21,7 @@ from exporter.web.wording.whose import owner
 from tests.web.golden import GOLDEN, check_json
 
 LONG = (
-    *("title", "name", "use", "saturation", "roof", "data_stall", "stall_level", "memory"),
+    *("title", "name", "use", "saturation", "mfu", "roof", "data_stall", "stall_level", "memory"),
     *("power", "idle", "holder", "throttled", "down_reason"),
 )
 SHORT = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -31,10 +31,14 @@ class Command:
     options. Loaded only for this command; what takes long to import is imported in its `run`, so
     that help and mistakes come at once."""
     usage: str = "[FLAGS]"
+    flags: Collection[str] | None = ()
+    """Sections of flags in its help, beside its own options; None for all."""
 
 
 COMMANDS: Mapping[str, Command] = {
-    "serve": Command("Serve /metrics until stopped; the default.", "exporter.cli.serve.command"),
+    "serve": Command(
+        "Serve /metrics until stopped; the default.", "exporter.cli.serve.command", flags=None
+    ),
     "once": Command(
         "Read the GPUs twice, one poll.interval apart; print one page.",
         "exporter.cli.print_metrics",
@@ -43,11 +47,13 @@ COMMANDS: Mapping[str, Command] = {
         "Show what each GPU does now; asks the daemon if one runs.",
         "exporter.cli.status.command",
         "[--watch [SECONDS]] [--sort ORDER] [--json] [--url URL] [FLAGS]",
+        ("url",),
     ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
         "exporter.cli.specs.command",
         "[NAME] [--format table|json] [FLAGS]",
+        ("specs",),
     ),
     "record": Command(
         "Write all readings to FILE, for --replay or a support case.",
@@ -58,6 +64,7 @@ COMMANDS: Mapping[str, Command] = {
         "Show what counters a chip has; hand them to a profiler.",
         "exporter.cli.counters.command",
         "check|pause|resume [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
+        ("url",),
     ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),
     "check-config": Command(
@@ -67,6 +74,7 @@ COMMANDS: Mapping[str, Command] = {
         "Ask the daemon whether it is healthy; exit 0 if it is, else 1.",
         "exporter.cli.healthcheck",
         "[--ready] [--url URL] [FLAGS]",
+        ("url",),
     ),
 }
 
@@ -129,7 +137,10 @@ def _run(words: Sequence[str]) -> int:
     if hasattr(module, "add_options"):
         module.add_options(parser)
     options = config.parse(argv, parser).options
-    if getattr(options, "help", False):
+    asked = getattr(options, "help", None)
+    if asked is not None:
+        if asked != "all" and command.flags is not None:
+            parser.shorten_help(command.flags)
         print(parser.format_help(), end="")
         return STOPPED
     if getattr(options, "version", False):
@@ -153,10 +164,10 @@ def _overview() -> str:
             "commands:",
             *commands,
             "",
-            "Every command but run takes the flags below, after its name. --a.b-c may also",
-            "be given as the variable ROOFLINE_A_B_C or in YAML as a: {b-c: ...}; a flag",
-            "comes before a variable, a variable before the file, the file before the",
-            "default.",
+            "Every command but run takes the flags below, after its name, and shows its own",
+            "with --help. --a.b-c may also be given as the variable ROOFLINE_A_B_C or in",
+            "YAML as a: {b-c: ...}; a flag comes before a variable, a variable before the",
+            "file, the file before the default.",
         )
     )
 

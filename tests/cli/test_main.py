@@ -79,16 +79,43 @@ def test_help_names_every_flag_and_command_in_80_columns(
 
 
 @pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "run"])
-def test_every_command_has_help_with_all_flags(
+def test_every_command_has_help_with_its_own_flags(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command's help starts with its own use and lists the flags that it takes too."""
-    code, out, _ = outcome(capsys, command, "-h")
-    assert code == 0
-    assert out.startswith(f"usage: roofline-exporter {command} ")
-    assert cli.COMMANDS[command].help in out
-    assert "--poll.interval DURATION" in out
-    assert "--url URL" in out
+    """A command's help has what is its own on a screen; --help=all has every flag that it takes."""
+    brief, whole = (outcome(capsys, command, each) for each in ("-h", "--help=all"))
+    for code, out, err in (brief, whole):
+        assert (code, err) == (0, "")
+        assert out.startswith(f"usage: roofline-exporter {command} ")
+        assert cli.COMMANDS[command].help in out
+        assert max(map(len, out.splitlines()[1:])) <= 80
+    assert all(f"\n  {flag.option}" in whole[1] for flag in config.FLAGS)
+    if command == "serve":
+        assert brief == whole
+        return
+    assert "--poll.interval" not in brief[1]
+    assert len(brief[1].splitlines()) < 50
+    assert brief[1].endswith("--help=all shows them.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "own"),
+    [
+        ("status", ("--watch", "--sort", "--json", "--url URL", "--url.ca-file")),
+        ("healthcheck", ("--ready", "--url URL", "--url.password-file")),
+        ("counters", ("--chip", "--cuda", "--url URL")),
+        ("specs", ("--format", "--specs PATH")),
+        ("record", ("--duration", "--force")),
+    ],
+)
+def test_the_flags_that_a_command_is_about_are_in_its_help(
+    command: str, own: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Flags of the table, too, and whatever words follow."""
+    for words in (["--help"], ["--help", "--nonsense"], ["-h", "x"]):
+        _, out, _ = outcome(capsys, command, *words)
+        for option in own:
+            assert f"\n  {option}" in out
 
 
 # Mistakes

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from textwrap import wrap
@@ -43,14 +43,28 @@ class Parser(argparse.ArgumentParser):
             exit_on_error=False,
         )
         self.own = self.add_argument_group("options")
-        self.own.add_argument("-h", "--help", action="store_true", help="Show this and exit.")
+        self.own.add_argument(
+            *("-h", "--help"),
+            nargs="?",
+            const="",
+            metavar="all",
+            help="Show this and exit; with =all, every flag of the command.",
+        )
         self.own.add_argument("--version", action="store_true", help="Show the version and exit.")
         groups = {}
+        self._flags: list[argparse.Action] = []
         for flag in FLAGS:
             section = flag.name.partition(".")[0] if "." in flag.name else "general"
             if section not in groups:
                 groups[section] = self.add_argument_group(f"{section} flags")
-            _add(groups[section], flag)
+            self._flags.append(_add(groups[section], flag))
+
+    def shorten_help(self, sections: Collection[str]) -> None:
+        """Leave only the flags of these sections in the help: of url, --url and --url.*."""
+        for action in self._flags:
+            if action.dest.partition(".")[0] not in sections:
+                action.help = argparse.SUPPRESS
+        self.epilog = "It takes every flag of the daemon, too: --help=all shows them."
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError in place of argparse's printed usage."""
@@ -85,14 +99,13 @@ def parse(argv: Sequence[str], parser: Parser | None = None) -> Arguments:
     return Arguments(given, namespace, tuple(problems))
 
 
-def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
+def _add(group: argparse._ArgumentGroup, flag: Flag) -> argparse.Action:
     default = flag.default.replace(",", ", ") or "unset"
     text = f"{flag.help} (default: {default})".replace("%", "%%")
     if flag.is_switch:
         action = argparse.BooleanOptionalAction
-        group.add_argument(flag.option, dest=flag.name, action=action, help=text)
-    else:
-        group.add_argument(flag.option, dest=flag.name, metavar=flag.kind.metavar, help=text)
+        return group.add_argument(flag.option, dest=flag.name, action=action, help=text)
+    return group.add_argument(flag.option, dest=flag.name, metavar=flag.kind.metavar, help=text)
 
 
 def _problem(error: argparse.ArgumentError | ConfigError) -> str:

@@ -44,7 +44,7 @@ def view(
     notices: Sequence[str] = (),
     *,
     since_start: bool = False,
-    sort: str = "trouble",
+    sort: str = "gpu",
 ) -> View:
     """Return what to print of one snapshot, in an order of `ORDERS`.
 

@@ -62,10 +62,10 @@ def node() -> dict[str, Any]:
 
 
 def lines_of(
-    answer: object, columns: int = 160, lines: int | None = None, **options: Any
+    answer: object, columns: int = 160, *, sort: str = "trouble", **options: Any
 ) -> list[str]:
-    shown = view(snapshot_of(answer), **options)
-    return list(rendered(shown, Screen(columns, lines)))
+    shown = view(snapshot_of(answer), sort=sort, **options)
+    return list(rendered(shown, Screen(columns)))
 
 
 def row(lines: Sequence[str], gpu: str) -> str:

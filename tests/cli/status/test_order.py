@@ -139,7 +139,7 @@ def node(count: int) -> list[Gpu]:
 @pytest.mark.parametrize("columns", [60, 100, 160])
 def test_64_gpus_fit_a_screen(columns: int) -> None:
     """A line for each on a tall one; else the calm ones share the last."""
-    shown = view(snapshots.snapshot(*node(64)))
+    shown = view(snapshots.snapshot(*node(64)), sort="trouble")
 
     whole = list(rendered(shown, Screen(columns, 75)))
     assert len(whole) < 75

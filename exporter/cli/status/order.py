@@ -21,27 +21,14 @@ def _trouble(one: Facts) -> int:
     return TROUBLE.index(word) if word in TROUBLE else len(TROUBLE)
 
 
-def _owner(one: Facts) -> tuple[bool, str]:
-    whose = owner(one)
-    return whose is None, whose or ""
-
-
-def _saturation(one: Facts) -> float:
-    return 0.0 if one.saturation is None else -one.saturation.ratio.lower
-
-
-def _idle(one: Facts) -> tuple[float, float]:
-    return -(one.idle_seconds or 0.0), -(one.idle_ratio or 0.0)
-
-
 ORDERS: Mapping[str, Callable[[Facts], Any]] = {
     "trouble": _trouble,
     "gpu": lambda one: 0,
-    "owner": _owner,
+    "owner": lambda one: (owner(one) is None, owner(one) or ""),
     "utilization": lambda one: -(one.busy_ratio or 0.0),
-    "saturation": _saturation,
+    "saturation": lambda one: -one.saturation.ratio.lower if one.saturation else 0.0,
     "mfu": lambda one: -(one.mfu_ratio or 0.0),
-    "idle": _idle,
+    "idle": lambda one: (-(one.idle_seconds or 0.0), -(one.idle_ratio or 0.0)),
 }
 """By name: what is compared, the least first; of equal ones, the first index."""
 
@@ -67,21 +54,11 @@ def fitted(found: Sequence[Facts], most: int) -> tuple[Sequence[Facts], Sequence
 
     The calmest are summed up, and no GPU in trouble is, even if that takes more lines.
     """
-    groups = _groups(found)
-    calm = sorted(
-        (at for at, group in enumerate(groups) if _is_calm(group)),
-        key=lambda at: min(map(_trouble, groups[at])),
-    )
-    summed: list[int] = []
-    lines = len(found)
-    while calm and lines > most - bool(summed):
-        summed.append(calm.pop())
-        lines -= len(groups[summed[-1]])
-    if len(found) - lines < 2:
-        return found, ()
-    shown = [each for at, group in enumerate(groups) if at not in summed for each in group]
-    return shown, [each for at in summed for each in groups[at]]
-
-
-def _is_calm(group: Group) -> bool:
-    return not any(tone(state(each)) in ("warn", "bad") for each in group)
+    shown, summed, lines = _groups(found), list[Facts](), len(found)
+    for group in sorted(reversed(shown), key=lambda group: -min(map(_trouble, group))):
+        is_calm = not any(tone(state(each)) in ("warn", "bad") for each in group)
+        if is_calm and lines > most - bool(summed):
+            shown = [each for each in shown if each is not group]
+            summed += group
+            lines -= len(group)
+    return (found, ()) if len(summed) < 2 else (tuple(chain.from_iterable(shown)), summed)

@@ -30,13 +30,8 @@ class _Listed(NamedTuple):
     workload: Workload | None
 
 
-def _mebibytes(one: _Listed) -> str | None:
-    used = one.process.used_bytes
-    return None if used is None else f"{fixed(used / 2**20, 0)} MiB"
-
-
-def _ratio(value: float | None) -> str | None:
-    return None if value is None else percent(value)
+def _said(value: float | None, words: Callable[[float], str]) -> str | None:
+    return None if value is None else words(value)
 
 
 _COLUMNS: Mapping[str, Callable[[_Listed], str | None]] = {
@@ -45,9 +40,9 @@ _COLUMNS: Mapping[str, Callable[[_Listed], str | None]] = {
     "Kind": lambda one: ", ".join(one.kinds),
     "Owner": lambda one: one.process.owner,
     "Command": lambda one: one.process.command,
-    "Memory": _mebibytes,
-    "SM time": lambda one: _ratio(one.process.sm_utilization_ratio),
-    "CPU": lambda one: _ratio(one.process.cpu_cores),
+    "Memory": lambda one: _said(one.process.used_bytes, lambda it: f"{fixed(it / 2**20, 0)} MiB"),
+    "SM time": lambda one: _said(one.process.sm_utilization_ratio, percent),
+    "CPU": lambda one: _said(one.process.cpu_cores, percent),
     "Workload": lambda one: "" if one.workload is None else workload_words(one.workload),
 }
 """By heading: the words of a process; a column that is not known of any is left out."""

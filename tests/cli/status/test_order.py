@@ -126,7 +126,7 @@ def test_a_divided_gpu_is_summed_as_a_whole() -> None:
 
     shown, summed = fitted([*calm, *troubled], 4)
 
-    assert shown == troubled
+    assert list(shown) == troubled
     assert list(summed) == calm
 
 

@@ -55,7 +55,7 @@ def fitted(found: Sequence[Facts], most: int) -> tuple[Sequence[Facts], Sequence
     The calmest are summed up, and no GPU in trouble is, even if that takes more lines.
     """
     shown, summed, lines = _groups(found), list[Facts](), len(found)
-    for group in sorted(reversed(shown), key=lambda group: -min(map(_trouble, group))):
+    for group in sorted(shown[::-1], key=lambda group: -min(map(_trouble, group))):
         is_calm = not any(tone(state(each)) in ("warn", "bad") for each in group)
         if is_calm and lines > most - bool(summed):
             shown = [each for each in shown if each is not group]

@@ -54,11 +54,13 @@ def fitted(found: Sequence[Facts], most: int) -> tuple[Sequence[Facts], Sequence
 
     The calmest are summed up, and no GPU in trouble is, even if that takes more lines.
     """
-    shown, summed, lines = _groups(found), list[Facts](), len(found)
-    for group in sorted(shown[::-1], key=lambda group: -min(map(_trouble, group))):
-        is_calm = not any(tone(state(each)) in ("warn", "bad") for each in group)
-        if is_calm and lines > most - bool(summed):
-            shown = [each for each in shown if each is not group]
-            summed += group
-            lines -= len(group)
+    shown, summed = _groups(found), list[Facts]()
+    calm = sorted(filter(_is_calm, shown), key=lambda group: min(map(_trouble, group)))
+    while calm and len(found) - len(summed) > most - bool(summed):
+        shown.remove(calm[-1])
+        summed += calm.pop()
     return (found, ()) if len(summed) < 2 else (tuple(chain.from_iterable(shown)), summed)
+
+
+def _is_calm(group: Group) -> bool:
+    return not any(tone(state(each)) in ("warn", "bad") for each in group)

@@ -59,6 +59,8 @@ class Account:
         self.counts = Counts()
         self.meter = IdleMeter()
         self.wall_ns = 0
+        self.flops_since_ns = 0
+        """What `wall_ns` was when FLOPs began to count."""
         self.phase_ns: dict[str, int] = {}
         self.open: dict[int, OpenLoop] = {}
         """Loops that keep the wall time running."""

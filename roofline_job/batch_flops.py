@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates the FLOPs of a thread's batches from one measured step of each iterable.
+"""Estimates the FLOPs of a thread's batches from measured steps of each iterable.
 
 One whole step after the first two is measured, from the first batch after an optimizer's step to
-the end of the batch in which it steps again. From then on each training batch of size n adds, with
-n0 the largest size of a batch of that step and F the mean FLOPs of its batches:
+the end of the batch in which it steps again; later ones now and then, where a batch has shapes that
+were not measured. A training batch adds what one of its shapes takes; of other shapes, with n
+elements, the most that follows from those measured, of n0 elements and F FLOPs:
 
     F n / n0  where n >= n0,        F (n / n0)^2  where n < n0
 
@@ -14,12 +15,15 @@ is a lower bound. A batch that ``break`` leaves is not counted.
 from __future__ import annotations
 
 import sys
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .exact_types import PLAIN, shapes
 from .flop_counter import PART, FlopCounter, unfit
+from .precision import prevailing
 
 if TYPE_CHECKING:
     from .account import Account, OpenLoop
@@ -33,7 +37,15 @@ MOST_SECONDS = 120
 """The measurement of a step that takes longer is abandoned."""
 MOST_SOURCES = 16
 """Iterables of one thread for which a step is measured."""
+MOST_AGAIN = 16
+"""Steps of one thread that are measured for their shapes alone: each is slower than the others."""
+SECONDS_BETWEEN = 60
+"""Before the next of these."""
+PREFETCHED = 2
+"""Batches that a prefetcher may hold while the job trains on an earlier one."""
 _NS_PER_SECOND = 1_000_000_000
+
+Shapes = tuple[tuple[int, ...], ...]
 
 
 class Unit(NamedTuple):
@@ -41,7 +53,7 @@ class Unit(NamedTuple):
 
     flops: float
     elements: int | None
-    """Of the largest measured batch; None if its size is unknown."""
+    """None if its size is unknown."""
 
     def of(self, elements: int | None) -> float:
         """Return a lower bound of the FLOPs of a batch of this size."""
@@ -57,7 +69,24 @@ class Source:
 
     batches: int = 0
     attempts: int = 0
-    unit: Unit | None = None
+    units: dict[Shapes, Unit] = field(default_factory=dict)
+    """By the shapes of a batch."""
+
+    def of(self, batch: Shapes) -> float:
+        """Return a lower bound of the FLOPs of a batch, exact where its shapes were measured."""
+        unit = self.units.get(batch)
+        if unit is not None:
+            return unit.flops
+        elements = size_of(batch)
+        return max(unit.of(elements) for unit in self.units.values())
+
+
+class Body(NamedTuple):
+    """What was done with a batch."""
+
+    batch: Shapes
+    flops: float
+    backwards: int
 
 
 @dataclass(slots=True)
@@ -67,9 +96,32 @@ class Attempt:
     loop: OpenLoop
     source: Source
     counter: FlopCounter
-    sizes: list[int | None] = field(default_factory=list)
+    begin_wall_ns: int
+    bodies: list[Body] = field(default_factory=list)
     void: str | None = None
     """Why it has to be discarded; None if it is good."""
+
+    def batch_done(self, latest: Sequence[Shapes]) -> None:
+        """Note what was done since the last call, with the last of the `latest` batches that the
+        model got, newest first: a prefetcher has asked for later ones."""
+        counter = self.counter
+        trained_on = max(latest, key=lambda batch: len(counter.inputs & {*batch}))
+        counter.inputs.clear()
+        flops = counter.flops - sum(body.flops for body in self.bodies)
+        backwards = counter.backwards - sum(body.backwards for body in self.bodies)
+        self.bodies.append(Body(trained_on, flops, backwards))
+
+    def units(self) -> dict[Shapes, Unit]:
+        """Return the FLOPs by shapes; where not each batch has its own backward pass, their mean,
+        for the largest of them."""
+        largest = max(self.bodies, key=lambda body: size_of(body.batch) or 0).batch
+        each = len({body.backwards for body in self.bodies}) == 1
+        flops: dict[Shapes, list[float]] = {}
+        for body in self.bodies:
+            flops.setdefault(body.batch if each else largest, []).append(body.flops)
+        return {
+            batch: Unit(sum(found) / len(found), size_of(batch)) for batch, found in flops.items()
+        }
 
 
 class BatchFlops:
@@ -81,11 +133,15 @@ class BatchFlops:
         self._steps = 0
         self._stepped = False
         """Whether an optimizer stepped since the last batch came."""
-        self._in_hand: tuple[OpenLoop, Source, int | None] | None = None
+        self._in_hand: tuple[OpenLoop, Source, Shapes] | None = None
         """The batch that is being trained on."""
+        self._before: deque[Shapes] = deque(maxlen=PREFETCHED)
+        """The batches of the loop before that one, the last first."""
         self._sources: dict[int, Source] = {}
         """By the key of the iterable."""
         self._attempt: Attempt | None = None
+        self._again, self._again_due_ns = 0, 0
+        """Steps that were measured for their shapes alone, and when the next one may be."""
 
     def disable(self) -> None:
         """Stop: the job states its FLOPs itself."""
@@ -105,6 +161,7 @@ class BatchFlops:
 
     def loop_closed(self, loop: OpenLoop) -> None:
         """Note that a loop is over."""
+        self._before.clear()
         if self._in_hand is not None and self._in_hand[0] is loop:
             self._in_hand = None
         if self._attempt is not None and self._attempt.loop is loop:
@@ -119,19 +176,15 @@ class BatchFlops:
             source = self._source(loop)
             if next(training, None) is not loop or source is None:
                 return
-            elements = size_of(batch)
-            if elements is None and type(batch) not in PLAIN:
+            found = tuple(shapes(batch))
+            if size_of(found) is None and type(batch) not in PLAIN:
                 PART.miss("the size of batches of a class of the job's own is not known")
                 return
-            self._in_hand = (loop, source, elements)
-            if source.unit is not None:
-                return
+            self._in_hand = (loop, source, found)
             if self._attempt is None:
                 source.batches += 1
-                if source.batches > WARM_UP and self._at_beginning(source):
+                if self._is_wanted(source, found) and self._at_beginning(source):
                     self._begin(loop, source)
-            if self._attempt is not None:
-                self._attempt.sizes.append(elements)
             self._stepped = False
         except Exception as error:
             PART.fail(error)
@@ -140,15 +193,17 @@ class BatchFlops:
         """Note that a loop has done with its batch, and asks for the next."""
         if self._in_hand is None or self._in_hand[0] is not loop:
             return
-        _, source, elements = self._in_hand
+        _, source, batch = self._in_hand
         self._in_hand = None
         try:
-            if source.unit is not None:
-                self._add(loop, source.unit.of(elements))
-            elif self._attempt is not None and (
-                self._stepped or not self._account.counts.optimizer_seen
-            ):
-                self._end(self._attempt)
+            is_known, attempt = bool(source.units), self._attempt
+            if attempt is not None and attempt.loop is loop:
+                attempt.batch_done([batch, *self._before])
+                if self._stepped or not self._account.counts.optimizer_seen:
+                    self._end(attempt)
+            if is_known:
+                self._add(loop, source.of(batch))
+            self._before.appendleft(batch)
         except Exception as error:
             PART.fail(error)
 
@@ -157,6 +212,16 @@ class BatchFlops:
         if source is None and len(self._sources) < MOST_SOURCES:
             source = self._sources[loop.key] = Source()
         return source
+
+    def _is_wanted(self, source: Source, batch: Shapes) -> bool:
+        """Return whether a step that begins with this batch is to be measured.
+
+        Not the first batch of a loop for its shapes alone: a prefetcher asks for the next at once.
+        """
+        if not source.units:
+            return source.batches > WARM_UP
+        is_new = batch not in source.units and bool(self._before)
+        return is_new and self._again < MOST_AGAIN and self._account.clock() >= self._again_due_ns
 
     def _at_beginning(self, source: Source) -> bool:
         """Return whether this batch is the first of a step."""
@@ -169,13 +234,16 @@ class BatchFlops:
         if torch is None or not FlopCounter.is_free():
             return
         problem = unfit(torch)
-        if problem is not None:
-            PART.miss(problem)
-            return
         clock = self._account.clock
-        until_ns = clock() + MOST_SECONDS * _NS_PER_SECOND
+        begin_ns = clock()
+        self._again += bool(source.units)
+        self._again_due_ns = begin_ns + SECONDS_BETWEEN * _NS_PER_SECOND
+        if problem is not None:
+            self._refuse(source, problem)
+            return
+        until_ns = begin_ns + MOST_SECONDS * _NS_PER_SECOND
         counter = FlopCounter(torch, lambda: not loop.is_over() and clock() < until_ns)
-        self._attempt = Attempt(loop, source, counter)
+        self._attempt = Attempt(loop, source, counter, self._account.wall_ns)
         self._attempt.counter.start()
 
     def _end(self, attempt: Attempt) -> None:
@@ -189,13 +257,15 @@ class BatchFlops:
         if problem is not None:
             self._retry(attempt.source, problem)
             return
-        if counter.eight_bits and not attempt.loop.states_precision:
-            self._account.precision = "fp8"
-        sizes = attempt.sizes
-        known = [elements for elements in sizes if elements]
-        largest = max(known) if len(known) == len(sizes) else None
-        attempt.source.unit = Unit(counter.flops / len(sizes), largest)
-        self._add(attempt.loop, counter.flops)
+        account, source = self._account, attempt.source
+        precision = prevailing(counter.by_precision)
+        if precision is not None and not attempt.loop.states_precision:
+            account.precision = precision
+        if not any(each.units for each in self._sources.values()):
+            account.flops_since_ns = attempt.begin_wall_ns
+        if not source.units:
+            self._add(attempt.loop, counter.flops)
+        source.units.update(attempt.units())
 
     def _cancel(self) -> None:
         attempt, self._attempt = self._attempt, None
@@ -206,6 +276,11 @@ class BatchFlops:
     def _retry(self, source: Source, problem: str) -> None:
         source.attempts += 1
         if source.attempts >= MOST_ATTEMPTS:
+            self._refuse(source, problem)
+
+    def _refuse(self, source: Source, problem: str) -> None:
+        """Stop counting, unless what was measured before stands."""
+        if not source.units:
             PART.miss(problem)
 
     def _add(self, loop: OpenLoop, flops: float) -> None:
@@ -215,6 +290,6 @@ class BatchFlops:
             self._account.counts.add_flops(flops)
 
 
-def size_of(batch: Any) -> int | None:
+def size_of(batch: Shapes) -> int | None:
     """Return the number of elements of the tensors and arrays in a batch; None without any."""
-    return sum(map(prod, shapes(batch))) or None
+    return sum(map(prod, batch)) or None

@@ -13,16 +13,19 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from threading import get_ident
 from typing import Any
 
-from .captures import CAPTURES
+from .captures import CAPTURES, GRAPH_CLASSES
 from .degraded import Part
-from .exact_types import without_torch_function
+from .exact_types import shapes, without_torch_function
+from .precision import computed_in
 from .wrapping import compiling
 
 PART = Part("flops")
+REPLAYED = "CUDA graphs are replayed"
 CAUSAL_ARGUMENTS = ("is_causal", "custom_mask_type")
 """What tells attention to leave out the upper triangle, by the schemas of its operators."""
 
@@ -50,10 +53,11 @@ class FlopCounter:
 
     def __init__(self, torch: Any, wanted: Callable[[], bool]) -> None:
         """`wanted` is asked before each call whether to go on."""
-        self.flops = 0.0
+        self.by_precision: dict[str | None, float] = {}
+        """FLOPs by the precision that they were computed in."""
         self.backwards = 0
-        self.eight_bits = False
-        """Whether matrices of FP8 were multiplied."""
+        self.inputs: set[tuple[int, ...]] = set()
+        """The shapes of what outermost modules were called with."""
         self.problem: str | None = None
         """Why the count has to be discarded."""
         self._torch = torch
@@ -64,16 +68,25 @@ class FlopCounter:
         self._make_mode, self._formulas = _modes_and_formulas()
         self._replaced: list[tuple[Any, str, Any, Any]] = []
 
+    @property
+    def flops(self) -> float:
+        """The FLOPs so far."""
+        return sum(self.by_precision.values())
+
     @classmethod
     def is_free(cls) -> bool:
         """Return whether no counter runs."""
         return cls._running is None
 
     def start(self) -> None:
-        """Wrap the two functions."""
+        """Wrap the two functions, and the replays of CUDA graphs, whose operators are not seen."""
         FlopCounter._running = self
-        self._replace(self._torch.nn.Module, "__call__", backward=False)
-        self._replace(self._torch.autograd, "backward", backward=True)
+        self._put(self._torch.nn.Module, "__call__", partial(self._counting, backward=False))
+        self._put(self._torch.autograd, "backward", partial(self._counting, backward=True))
+        for module, name in GRAPH_CLASSES:
+            graph = getattr(getattr(self._torch, module, None), name, None)
+            if hasattr(graph, "replay"):
+                self._put(graph, "replay", self._refusing)
 
     def stop(self) -> None:
         """Restore the originals; a wrapper that others have wrapped stays, and does nothing."""
@@ -86,22 +99,31 @@ class FlopCounter:
         if self._thread == get_ident():
             self._leave()
 
-    def _replace(self, owner: Any, name: str, *, backward: bool) -> None:
+    def _put(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)
+        wrapper = functools.wraps(original)(wrap(original))
+        self._replaced.append((owner, name, original, wrapper))
+        setattr(owner, name, wrapper)
 
-        @functools.wraps(original)
+    def _counting(self, original: Any, *, backward: bool) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if compiling() or not self._enter(backward=backward):
+            if compiling() or not self._enter([args, kwargs], backward=backward):
                 return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
                 self._leave()
 
-        self._replaced.append((owner, name, original, call))
-        setattr(owner, name, call)
+        return call
 
-    def _enter(self, *, backward: bool) -> bool:
+    def _refusing(self, original: Any) -> Any:
+        def replay(*args: Any, **kwargs: Any) -> Any:
+            self.problem = REPLAYED
+            return original(*args, **kwargs)
+
+        return replay
+
+    def _enter(self, inputs: Any, *, backward: bool) -> bool:
         """Enter the mode; False inside another call, and where nothing is to be counted."""
         try:
             if FlopCounter._running is not self or self._thread != get_ident():
@@ -118,6 +140,8 @@ class FlopCounter:
                 self.problem = "a dispatch mode of the job is active"
                 return False
             self.backwards += backward
+            if not backward:
+                self.inputs.update(shapes(inputs))
             mode = self._make_mode(self)
             mode.__enter__()
             self._mode = mode
@@ -152,9 +176,10 @@ class FlopCounter:
             if CAPTURES.begun:
                 self.problem = "CUDA graphs are captured"
                 return
-            flops = formula(*args, **kwargs, out_val=out)
-            self.flops += flops * _computed_ratio(function, args, kwargs)
-            self.eight_bits = self.eight_bits or "_scaled_" in str(packet)
+            flops = formula(*args, **kwargs, out_val=out) * _computed_ratio(function, args, kwargs)
+            factor = next(each for each in args if hasattr(each, "dtype"))
+            precision = computed_in(self._torch, str(packet), factor)
+            self.by_precision[precision] = self.by_precision.get(precision, 0.0) + flops
         except Exception as error:
             # A formula that does not know these shapes; the job's operator went well.
             self.problem = f"{function}: {type(error).__name__}"

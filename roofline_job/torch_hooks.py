@@ -18,12 +18,12 @@ from . import loader as loaders
 from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
 from .exact_types import attribute, required_attribute, without_torch_function
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
+from .precision import PRECISIONS
 from .process import PROCESS
 from .switches import debug
 from .thread_accounts import NEVER, Begun, ThreadAccount, begin_span, end_span
 from .wrapping import HOOKED, compiling, replace
 
-PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 SHORT_PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
 """Of parameters: those of a long type do not show what precision is computed in."""
 

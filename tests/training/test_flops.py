@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from roofline_job import degraded, switches, watch
 from roofline_job import step as count_step
 from roofline_job.batch_flops import MOST_ATTEMPTS, Unit, size_of
+from roofline_job.exact_types import shapes
 from roofline_job.flop_counter import FlopCounter
 from roofline_job.process import PROCESS
 from tests.conftest import unmet
@@ -460,18 +461,24 @@ def test_batches_of_a_class_of_the_job_are_not_counted() -> None:
     assert "class of the job's own" in degraded.FOUND["flops"]
 
 
+def elements_of(batch: Any) -> int | None:
+    return size_of(tuple(shapes(batch)))
+
+
 def test_the_size_of_a_batch_of_transformers_is_known() -> None:
     """It is a dictionary with methods."""
     transformers = pytest.importorskip("transformers")
     batch = transformers.BatchEncoding({"ids": torch.zeros(4, 7)})
-    assert size_of(batch) == 28
-    assert size_of(type("Own", (transformers.BatchEncoding,), {})({"ids": torch.zeros(4)})) is None
+    assert elements_of(batch) == 28
+    assert (
+        elements_of(type("Own", (transformers.BatchEncoding,), {})({"ids": torch.zeros(4)})) is None
+    )
 
 
 def test_the_size_of_a_batch_is_that_of_its_tensors() -> None:
     """In containers, arrays as well; None where there are none."""
     batch = {"ids": torch.zeros(4, 7), "more": [torch.zeros(3), ("text", 5)], "x": object()}
-    assert size_of(batch) == 31
-    assert size_of(["text", 5, {}]) is None
-    assert size_of(3) is None
+    assert elements_of(batch) == 31
+    assert elements_of(["text", 5, {}]) is None
+    assert elements_of(3) is None
     assert (Unit(6.0, None).of(None), Unit(6.0, None).of(3), Unit(6.0, 3).of(None)) == (6, 0, 0)

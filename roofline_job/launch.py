@@ -33,27 +33,31 @@ SUMMARY_VARIABLE = "ROOFLINE_JOB_SUMMARY"
 SUMMARY = "Start a training job that measures its own stalls, unchanged."
 
 HELP = f"""\
-usage: {PROGRAM} run [--job NAME] [--quiet] [--] COMMAND [ARGUMENT ...]
-       {PROGRAM} run [--job NAME] --print-env
+usage: {PROGRAM} run [OPTION ...] [--] COMMAND [ARGUMENT ...]
+       {PROGRAM} run [--job NAME] [--count-flops] --print-env
 
 {SUMMARY}
 
 Becomes the command: the same process, output, signals and exit code, and one
-line more on standard error as the job ends: what it waited for.
+line more on standard error as the job ends: what it waited for, and how much
+it computed, if that is counted.
 With {SWITCH}=0 in the environment it changes nothing in that.
 
 options:
-  -h, --help   Show this and exit.
-  --job NAME   The job's name in the metrics. (default: its script's)
-  --print-env  Print what is set in the job's environment, for a pod's
-               specification or the script of a job, which sets it with
-               eval "$({PROGRAM} run --print-env)"
-  --quiet      Leave out the line at the end.
+  -h, --help     Show this and exit.
+  --job NAME     The job's name in the metrics. (default: its script's)
+  --count-flops  Count the FLOPs of one step with PyTorch, and of others whose
+                 batches have new shapes: these steps take longer. Not of
+                 compiled models and CUDA graphs.
+  --print-env    Print what is set in the job's environment, for a pod's
+                 specification or the script of a job, which sets it with
+                 eval "$({PROGRAM} run --print-env)"
+  --quiet        Leave out the line at the end.
 """
 
 _SEE = f"(see {PROGRAM} run --help)"
 _EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
-_FLAGS = ("--help", "--job", "--print-env", "--quiet")
+_FLAGS = ("--help", "--job", "--count-flops", "--print-env", "--quiet")
 
 
 class UsageError(Exception):
@@ -66,6 +70,7 @@ class Options:
 
     command: Sequence[str] = ()
     job: str | None = None
+    counts_flops: bool = False
     prints: bool = False
     quiet: bool = False
     helps: bool = False
@@ -80,7 +85,7 @@ def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
         options = parse(words)
         if options.helps:
             return _print(HELP)
-        variables = added(options.job)
+        variables = added(options.job, counts_flops=options.counts_flops)
         if options.prints:
             return _print(exports(variables))
         given = first_environment() if environ is None else environ
@@ -100,7 +105,7 @@ def parse(words: Sequence[str]) -> Options:
         UsageError: something is wrong with one of them, or missing.
     """
     own, command = list(words), list[str]()
-    job, prints, quiet = None, False, False
+    job, counts_flops, prints, quiet = None, False, False, False
     while own and not command:
         word = own.pop(0)
         name, is_given, value = word.partition("=")
@@ -108,6 +113,8 @@ def parse(words: Sequence[str]) -> Options:
             return Options(helps=True)
         if word == "--":
             own, command = [], own
+        elif word == "--count-flops":
+            counts_flops = True
         elif word == "--print-env":
             prints = True
         elif word == "--quiet":
@@ -126,7 +133,7 @@ def parse(words: Sequence[str]) -> Options:
         raise UsageError("--print-env: expected no command, it starts none")
     if not prints and not command:
         raise UsageError(_EXPECTED)
-    return Options(tuple(command), job, prints, quiet)
+    return Options(tuple(command), job, counts_flops, prints, quiet)
 
 
 def _did_you_mean(name: str) -> str:
@@ -137,7 +144,7 @@ def _did_you_mean(name: str) -> str:
     return f", did you mean --{near[0]}?" if near else ""
 
 
-def added(job: str | None) -> dict[str, str]:
+def added(job: str | None, *, counts_flops: bool = False) -> dict[str, str]:
     """Return the variables that make every Python of a job instrument itself.
 
     The folder goes in front of what the job has on PYTHONPATH already.
@@ -145,7 +152,8 @@ def added(job: str | None) -> dict[str, str]:
     if os.pathsep in INJECT:
         raise UsageError(f"run: {INJECT}: PYTHONPATH cannot name a folder with {os.pathsep!r}")
     named = {} if job is None else {"ROOFLINE_JOB_NAME": job}
-    return {SWITCH: "1", **named, "PYTHONPATH": INJECT}
+    counted = {"ROOFLINE_JOB_COUNT_FLOPS": "1"} if counts_flops else {}
+    return {SWITCH: "1", **named, **counted, "PYTHONPATH": INJECT}
 
 
 def job_environment(

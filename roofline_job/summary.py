@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line at the end of a job under ``roofline-exporter run``: what it waited for.
+"""The line at the end of a job under ``roofline-exporter run``: what it waited for, and computed.
 
 `run` has become the job by then, so the job's own processes write it: rank 0, each trainer without
 a rank, or, if nothing trained, the first process, unless it started others that may have measured.
@@ -16,14 +16,16 @@ from .identity import FRAMEWORKS, RANKS, parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from .account import Account
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the job's environment: the process id of its first process; `run --quiet` leaves it out."""
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
+TOO_SHORT = "it ended before one of its steps was counted"
 _SECOND = 1_000_000_000
+_SCALES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
 
 _is_written = False
 
@@ -69,10 +71,35 @@ def _measured(account: Account, ranks: int) -> str:
         parts.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
     if "data" in idles_ns:
         parts.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
+    parts.extend(_computed(account))
     whose = f"rank 0 of {ranks}: " if ranks > 1 else ""
     if not whose and parent() is not None:
         whose = f"process {os.getpid()}: "
     return whose + ", ".join(parts)
+
+
+def _computed(account: Account) -> Iterator[str]:
+    """Yield the FLOP/s since they were counted, if they were, or why not, if they should be."""
+    from . import switches
+    from .degraded import FOUND
+    from .peak import peak_flops_per_second
+
+    flops = account.counts.totals()[3]
+    seconds = (account.wall_ns - account.flops_since_ns) / _SECOND
+    if flops and seconds > 0:
+        rate, peak = flops / seconds, peak_flops_per_second(account.precision)
+        of_peak = ""
+        if peak is not None:
+            of_peak = f" (MFU {100 * rate / peak:.0f} % of {_rate(peak)} {account.precision})"
+        yield _rate(rate) + of_peak
+    elif switches.COUNT_FLOPS:
+        yield f"FLOPs not counted ({FOUND.get('flops', TOO_SHORT)})"
+
+
+def _rate(flops_per_second: float) -> str:
+    scale, unit = next((each for each in _SCALES if flops_per_second >= each[0]), _SCALES[-1])
+    shown = flops_per_second / scale
+    return f"{shown:,.0f} {unit}" if shown >= 100 else f"{shown:.1f} {unit}"
 
 
 def _time(part_ns: int, whole_ns: int, of: str = "") -> str:

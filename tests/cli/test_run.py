@@ -58,6 +58,7 @@ def start(
         (["--quiet", "--", "true", "--quiet"], Options(("true", "--quiet"), quiet=True)),
         (["x", "--job", "b"], Options(("x", "--job", "b"))),
         (["--job", "a", "--quiet", "x", "--", "-h"], Options(("x", "--", "-h"), "a", quiet=True)),
+        (["--count-flops", "--", "x", "--job"], Options(("x", "--job"), counts_flops=True)),
         (["--print-env"], Options(prints=True)),
         (["--print-env", "--job", "a", "--"], Options((), "a", prints=True)),
         (["--help", "--nonsense"], Options(helps=True)),
@@ -81,6 +82,8 @@ MISTAKES = [
     (["--job", "--", "true"], "--job: expected a name, such as resnet, got nothing"),
     (["--job", "--print-env"], "--job: expected a name, such as resnet, got nothing"),
     (["--job"], "--job: expected a name, such as resnet, got nothing"),
+    (["--count-flops=1", "--", "true"], f"--count-flops: takes no value {SEE}"),
+    (["--count-flop", "true"], f"unknown flag --count-flop, did you mean --count-flops? {SEE}"),
     (["--print-env=1"], f"--print-env: takes no value {SEE}"),
     (["--print-env", "true"], "--print-env: expected no command, it starts none"),
     (["--print-env", "--", "true"], "--print-env: expected no command, it starts none"),
@@ -196,11 +199,12 @@ def test_a_shell_gets_what_run_sets(
 
 
 def test_the_lines_for_a_pod_can_be_read(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Three lines at most; a name may hold any byte."""
-    assert main(["--print-env", "--job", os.fsdecode(b"\xff")]) == 0
+    """Four lines at most; a name may hold any byte."""
+    assert main(["--print-env", "--count-flops", "--job", os.fsdecode(b"\xff")]) == 0
     assert capsysbinary.readouterr().out == (
         b"export ROOFLINE_JOB_INSTRUMENT=1\n"
         b"export ROOFLINE_JOB_NAME='\xff'\n"
+        b"export ROOFLINE_JOB_COUNT_FLOPS=1\n"
         b'export PYTHONPATH=%s"${PYTHONPATH:+:$PYTHONPATH}"\n' % os.fsencode(INJECT)
     )
 

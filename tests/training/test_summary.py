@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from roofline_job import identity, phase, summary, watch
+from roofline_job import identity, phase, reporter, summary, watch
 from roofline_job.launch import SUMMARY_VARIABLE, job_environment
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
@@ -94,6 +95,52 @@ def test_a_process_that_did_nothing_says_nothing(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("unheard")
+@pytest.mark.parametrize(
+    ("flops", "precision", "said"),
+    [
+        (41.2e12, "bf16", "41.2 TFLOP/s (MFU 25 % of 165 TFLOP/s bf16)"),
+        (41.2e12, "int8", "41.2 TFLOP/s"),
+        (2.5e15, None, "2,500 TFLOP/s"),
+        (99_960_000_000.0, None, "100.0 GFLOP/s"),
+        (2500.0, None, "2,500 FLOP/s"),
+    ],
+)
+def test_it_says_how_much_of_the_peak_was_done(
+    flops: float,
+    precision: str | None,
+    said: str,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of the GPU of this rank, in the precision of the job."""
+    device = SimpleNamespace(name="NVIDIA GeForce RTX 4090", multi_processor_count=128)
+    cuda = SimpleNamespace(current_device=int, get_device_properties=lambda index: device)
+    monkeypatch.setattr(identity, "cuda", lambda: cuda)
+    for _ in watch(range(4), job="job", flops_per_step=flops, precision=precision):
+        clock.wait(1)
+    account = PROCESS.accounts[0]
+    monkeypatch.setattr(reporter, "_allocator", str)
+    PROCESS.flush()
+    assert account.wall_ns == 4_000_000_000
+    assert capsys.readouterr().err.endswith(f" for data, {said}\n")
+
+
+@pytest.mark.usefixtures("unheard")
+def test_flops_are_divided_by_the_time_since_they_count(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first steps, which are slow, are not counted."""
+    for _ in watch(range(10), job="job"):
+        clock.wait(1)
+    account = PROCESS.accounts[0]
+    account.counts.add_flops(9e12)
+    account.flops_since_ns = 4_000_000_000
+    PROCESS.flush()
+    assert capsys.readouterr().err.endswith(" for data, 1.5 TFLOP/s\n")
+
+
 def test_the_variable_is_that_of_the_launcher() -> None:
     """The launcher imports nothing of the client."""
     assert SUMMARY_VARIABLE == summary.VARIABLE
@@ -136,6 +183,48 @@ def test_a_job_under_run_ends_with_it(tmp_path: Path) -> None:
 
     quiet = ran(tmp_path, TRAIN, "--quiet")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "done\n", "")
+
+
+COUNTED = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(8, 1)
+{compiles}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(torch.randn({samples}, 8), batch_size=8):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("compiles", "samples", "said"),
+    [
+        ("", 48, r"[\d,.]+ M?FLOP/s"),
+        (
+            "model = torch.compile(model, backend='eager')",
+            48,
+            r"FLOPs not counted \(torch.compile is in use\)",
+        ),
+        ("", 16, r"FLOPs not counted \(it ended before one of its steps was counted\)"),
+    ],
+)
+def test_a_job_that_is_counted_says_what_it_computed(
+    compiles: str, samples: int, said: str, tmp_path: Path
+) -> None:
+    """Four of six steps of 2 x 8 x 8 forward, and as many for the weights; or why it is not."""
+    pytest.importorskip("torch")
+    listener = Listener(tmp_path / "training.sock")
+    source = COUNTED.format(compiles=compiles, samples=samples)
+    done = ran(tmp_path, source, "--count-flops")
+    assert re.search(rf"% of the loop\) for data, {said}\n$", done.stderr), done.stderr
+    last = listener.reports()[-1]
+    listener.close()
+    is_counted = not compiles and samples == 48
+    assert last.get("model_flops") == (4 * 2 * (2 * 8 * 8) if is_counted else None)
+    assert last.get("precision") == ("fp32" if is_counted else None)
+    assert last.get("degraded") == (["flops"] if compiles else None)
 
 
 SIGNALLED = """

@@ -12,12 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-PRECISIONS = {
-    "torch.bfloat16": "bf16",
-    "torch.float16": "fp16",
-    "torch.float32": "fp32",
-    "torch.float64": "fp64",
-}
+PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 PREVAILING_RATIO = 0.95
 """The share of the counted work that has to be of one precision, for that to be the job's."""
 TF32_CAPABILITY = (8, 0)

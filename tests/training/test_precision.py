@@ -134,15 +134,15 @@ def test_a_job_has_a_precision_where_nearly_all_its_work_has(
 
 
 @pytest.mark.usefixtures("client", "unheard")
-@pytest.mark.parametrize(("stated", "reported"), [(None, "fp64"), ("bf16", "bf16")])
+@pytest.mark.parametrize(("stated", "reported"), [(None, "fp32"), ("bf16", "bf16")])
 def test_a_job_that_is_counted_reports_what_it_computed_in(
     stated: str | None, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless it says so itself."""
     monkeypatch.setattr(switches, "COUNT_FLOPS", True)
-    model = torch.nn.Linear(8, 1, dtype=torch.float64)
+    model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batches = [torch.randn(4, 8, dtype=torch.float64) for _ in range(4)]
+    batches = [torch.randn(4, 8) for _ in range(4)]
     for batch in watch(batches, precision=stated):
         model(batch).sum().backward()
         optimizer.step()

@@ -179,7 +179,7 @@ class BatchFlops:
             if next(training, None) is not loop or source is None:
                 return
             found = tuple(shapes(batch))
-            if size_of(found) is None and type(batch) not in PLAIN:
+            if not found and type(batch) not in PLAIN:
                 PART.miss("the size of batches of a class of the job's own is not known")
                 return
             self._in_hand = (loop, source, found)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from roofline_job import degraded, flop_counter, switches, watch
+from roofline_job import batch_flops, degraded, flop_counter, switches, watch
 from roofline_job.batch_flops import MOST_AGAIN, SECONDS_BETWEEN
+from roofline_job.captures import CAPTURES
 from roofline_job.flop_counter import FlopCounter
 from tests.conftest import unmet
 from tests.training.conftest import Clock
@@ -226,3 +227,29 @@ def test_a_step_that_replays_a_graph_is_not_counted() -> None:
 
     assert measured().flops is None
     assert degraded.FOUND["flops"] == flop_counter.REPLAYED
+
+
+def test_a_job_that_has_captured_a_graph_is_not_counted() -> None:
+    """What is not replayed would be counted alone."""
+    CAPTURES.begun = 1
+    train(nn.Linear(WIDTH, 4), watch([torch.randn(SAMPLES, WIDTH) for _ in range(6)]))
+
+    assert measured().flops is None
+    assert degraded.FOUND["flops"] == "CUDA graphs are captured"
+
+
+def test_a_job_that_compiles_later_goes_on_with_what_was_counted(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps with new shapes cannot be counted then; the model does the same work."""
+
+    def compiled_at_last() -> Iterator[torch.Tensor]:
+        yield from sequences(12, 12, 12, 12)
+        clock.wait(SECONDS_BETWEEN)
+        monkeypatch.setattr(batch_flops, "unfit", lambda torch: "torch.compile is in use")
+        yield from sequences(20, 12)
+
+    train(encoder(), watch(compiled_at_last()))
+
+    assert measured().flops == pytest.approx(encoder_by_hand(12) * (3 + 20 / 12))
+    assert degraded.FOUND == {}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from typing import cast
 
 from . import identity
 
 PEAKS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peaks.json")
-"""By name, number of SMs and precision: FLOP/s."""
+"""By GPU, as its name and number of SMs, and precision: FLOP/s."""
 
 
 def peak_flops_per_second(precision: str | None) -> float | None:
@@ -27,9 +28,9 @@ def peak_flops_per_second(precision: str | None) -> float | None:
     try:
         device = cuda.get_device_properties(cuda.current_device())
         with open(PEAKS, encoding="utf-8") as file:
-            models = json.load(file)
-        by_sms = models.get(device.name.removeprefix("NVIDIA "), {})
-        found = by_sms.get(str(device.multi_processor_count), {}).get(precision)
-        return None if found is None else float(found)
+            peaks = json.load(file)
+        name = device.name.removeprefix("NVIDIA ")
+        of_gpu = peaks.get(f"{name}, {device.multi_processor_count} SMs", {})
+        return cast("float | None", of_gpu.get(precision))
     except Exception:  # a GPU that failed, or no descriptor left: the rest can be said
         return None

@@ -15,28 +15,20 @@ from exporter.specs.book import bare_name
 from exporter.specs.load import load_specs
 from exporter.specs.precisions import pipe_peak
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
-"""As jobs report them."""
+PIPES = {name: pipe_peak(name) for name in ("fp32", "tf32", "fp16", "bf16", "fp8")}
+"""By the name that jobs report: the peak."""
 
 
 def job_peaks() -> str:
-    """Return the FLOP/s by name, SMs and precision, as JSON with a name on each line."""
-    found: dict[str, dict[int, list[dict[str, int]]]] = {}
+    """Return the FLOP/s by GPU and precision, as JSON with a GPU on each line."""
+    found: dict[str, list[str]] = {}
     for model in load_specs().models.values():
         by_pipe = model.peak_flops_per_second
-        pipes = {name: pipe_peak(name) for name in PRECISIONS}
-        peaks = {name: int(by_pipe[pipe]) for name, pipe in pipes.items() if pipe in by_pipe}
-        for name in {bare_name(name) for name in model.names}:
-            if model.sm_count is not None:
-                found.setdefault(name, {}).setdefault(model.sm_count, []).append(peaks)
-    certain = {
-        name: {sms: each[0] for sms, each in sorted(by_sms.items()) if each == each[:1] * len(each)}
-        for name, by_sms in sorted(found.items())
-    }
-    lines = (
-        f"{json.dumps(name)}: {json.dumps(by_sms)}" for name, by_sms in certain.items() if by_sms
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+        peaks = {name: int(by_pipe[pipe]) for name, pipe in PIPES.items() if pipe in by_pipe}
+        for name in {bare_name(name) for name in model.names if model.sm_count}:
+            found.setdefault(f"{name}, {model.sm_count} SMs", []).append(json.dumps(peaks))
+    lines = [f"{json.dumps(gpu)}: {each[0]}" for gpu, each in found.items() if len({*each}) == 1]
+    return "{\n" + ",\n".join(sorted(lines)) + "\n}\n"
 
 
 if __name__ == "__main__":

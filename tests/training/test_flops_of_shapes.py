@@ -163,6 +163,17 @@ def test_no_more_than_so_many_times(clock: Clock) -> None:
     assert encoder_by_hand(before) * last / before < encoder_by_hand(last)
 
 
+def test_no_more_than_so_many_shapes_are_kept(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are looked through for each batch of other shapes."""
+    monkeypatch.setattr(batch_flops, "MOST_SHAPES", 1)
+    lengths = [12, 12, 12, 20]
+    train(encoder(), watch(as_time_passes(sequences(*lengths), clock, SECONDS_BETWEEN)))
+
+    assert measured().flops == pytest.approx(encoder_by_hand(12) * (1 + 20 / 12))
+
+
 def test_batches_of_several_shapes_in_a_step_count_each_their_own() -> None:
     """Where each has its own backward pass; else their mean is that of the largest at most."""
     lengths = [12, 20, 8, 10]

@@ -15,8 +15,9 @@ from exporter.web.live.roofs import roof_key, whole_ceilings
 from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.wording import measuring, phrases
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import duration, intensity, si
-from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
+from exporter.web.wording.numbers import cut, duration, intensity, si
+from exporter.web.wording.state import DIVIDED, TROUBLES, UP, condition, stall_level, state, tone
+from exporter.web.wording.whose import is_unopened, owner
 
 
 def row_key(uuid: str, gpu_instance: int | None) -> str:
@@ -47,6 +48,7 @@ COLUMNS = RATIOS + AMOUNTS
 """The numbers that scripts draw, as the history names them."""
 _SHOWN = (
     *("gpu", "instance", "state", "mig", "since", "memory_ratio"),
+    *("trouble", "owner", "idle_for"),
     *("flops_bounds", "bytes_bounds", "bytes_likely", "stated", "ceilings"),
 )
 """Further fields of a row that scripts use."""
@@ -56,6 +58,19 @@ def values_of(row: Row) -> dict[str, float]:
     """Return the known numbers of a row by column."""
     found = zip(COLUMNS, row.get("values", ()), strict=False)
     return {name: value for name, value in found if value is not None}
+
+
+def _trouble(facts: Facts, word: str) -> int:
+    """Return the place of a row among those in trouble, 0 first; all others have the last."""
+    if word != TROUBLES[0] and phrases.critical(facts):
+        return 1
+    return 2 * TROUBLES.index(word) if word in TROUBLES else 2 * len(TROUBLES)
+
+
+def _idle_for(facts: Facts) -> int | None:
+    """Return the seconds without a break in which it was idle, or unopened."""
+    seconds = facts.unopened_seconds if is_unopened(facts) else facts.idle_seconds
+    return int(seconds) if facts.idle and seconds else None
 
 
 def _notes(facts: Facts) -> str:
@@ -130,7 +145,16 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
     level = "" if stall is None or not up else stall_level(stall)
     look += [f"level-{level}"] if level else []
     look += ["divided"] if facts.divided else [] if up else ["down"]
-    row = {**numbers, "gpu": facts.gpu, "instance": facts.instance, "state": readable}
+    whose = owner(facts)
+    row = {
+        **numbers,
+        "gpu": facts.gpu,
+        "instance": facts.instance,
+        "state": readable,
+        "trouble": _trouble(facts, word),
+        "owner": cut(whose) if whose else None,
+        "idle_for": _idle_for(facts),
+    }
     return {
         **{name: row[name] for name in _SHOWN if row.get(name) is not None},
         # A list without names halves the stream: most of these change every second.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from exporter.web.store import Store
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
-from exporter.web.wording.phrases import title
+from exporter.web.wording.phrases import means, title
 from exporter.web.wording.recorded import ENDED, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, advice_address, headline, totals
@@ -24,9 +25,10 @@ from exporter.web.wording.whose import unread_words
 
 NodeView = dict[str, Any]
 """sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, measure,
-columns, roofs, rows; unknown members are absent. `notice` says that data is simulated or recorded,
-`problem` why no GPU is up. `announced` is the headline without numbers that change every second,
-`advice` its page in the documentation; `measure` says which GPUs could be measured better and which
+about, means, columns, roofs, rows; unknown members are absent. `notice` says that data is simulated
+or recorded, `problem` why no GPU is up. `announced` is the headline without numbers that change
+every second, `about` the row that it names, `advice` its page in the documentation; `means` says of
+how many seconds the rows are; `measure` says which GPUs could be measured better and which
 scheduler cannot be read."""
 
 
@@ -55,6 +57,7 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
     if ended is not None:
         said = ended[:1].upper() + ended[1:]
         most = Headline(said, said, ENDED)
+    about = (key for key, each in zip(found, facts, strict=True) if _names(most.text, title(each)))
     unread = (f"{said}." for said in unread_words(snapshot.sources) if ended is None)
     return {
         "sequence": sequence,
@@ -68,11 +71,20 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
         "announced": most.brief,
         "advice": advice_address(most.state),
         "totals": totals(facts),
-        **known(measure=" ".join([*sentences(facts, title), *unread]) or None),
+        **known(
+            about=next(about, None),
+            means=means(facts),
+            measure=" ".join([*sentences(facts, title), *unread]) or None,
+        ),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),
         "rows": found,
     }
+
+
+def _names(text: str, name: str) -> bool:
+    """Return whether a sentence is about this GPU: "GPU 1 is lost" is not about GPU 1/0 or 11."""
+    return re.search(rf"(?:^|; ){re.escape(name)}(?=:| [a-z])", text) is not None
 
 
 class Views:

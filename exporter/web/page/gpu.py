@@ -68,8 +68,8 @@ def gpu_content(
 <h1 id="headline">{_title(row)} <small>{escape(model_name(gpu.device.name))}</small></h1>
 <p id="totals">{escape(state)}</p>
 <div id="gpu" data-key="{escape(key)}" data-history="{escape(addresses(key)[1])}">
-<section class="card wide" aria-labelledby="gpus-title"><h2 id="gpus-title">Now</h2>
-{gpu_table(rows_of(view["rows"], key))}</section>
+<section class="card wide" aria-labelledby="gpus-title">
+{gpu_table("Now", view["means"], rows_of(view["rows"], key))}</section>
 <div class="wide" id="jobs">{jobs}</div>
 <p class="wide" id="measure">{"<br>".join(map(escape, measured))}</p>
 <section class="card" id="chart" aria-labelledby="roofline-title">

@@ -11,8 +11,7 @@ from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.web import waits
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import cut, fixed, percent, plain
-from exporter.web.wording.phrases import data_stall
-from exporter.web.wording.phrases import stall_level as level_of
+from exporter.web.wording.phrases import data_stall, stall_level, window
 from exporter.web.wording.whose import display_names
 
 SHOWN_RANKS = 4
@@ -54,7 +53,8 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
     )
     if stall is None and rank.data_wait_ratio is None:
         return ""
-    return f"GPU idle for its data {data_stall(known)} {level_of(known)}"
+    said = f"GPU idle for its data {data_stall(known)} {window(known)}"
+    return ", ".join(filter(None, (said, stall_level(known))))
 
 
 def job_rate(rank: Rank, before: Rank | None) -> str:

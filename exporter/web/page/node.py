@@ -81,17 +81,29 @@ def roofline_figure(rows: Mapping[str, Row]) -> str:
 </figure>"""
 
 
+def _headline(view: Mapping[str, Any]) -> str:
+    """Return the sentence that matters, with a link to the page of the GPU that it names."""
+    text, row = view["headline"], view["rows"].get(view.get("about"))
+    name = "" if row is None else row["words"]["title"]
+    before, after = text.split(name, 1) if name else (text, "")
+    to = 'href="/" hidden' if row is None else f'href="{escape(row["href"])}"'
+    parts = f"<span>{escape(before)}</span><a {to}>{escape(name)}</a><span>{escape(after)}</span>"
+    return f'<h1 id="headline">{parts}</h1>'
+
+
 def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> str:
-    """Return the content of the node view."""
+    """Return the content of the node view: the GPUs in trouble first."""
     rows = view["rows"]
-    return f"""<h1 id="headline">{escape(view["headline"])}</h1>
+    ordered = dict(sorted(rows.items(), key=lambda item: item[1]["trouble"]))
+    return f"""{_headline(view)}
 <p id="announced" class="unseen" role="status"></p>
 <p><a id="advice" href="{escape(view["advice"])}">What this means, and what to change</a></p>
 <p id="totals">{escape(view["totals"])}</p>
 {problem_section(problem)}
 <div id="node"{"" if rows else " hidden"}>
-<section aria-labelledby="gpus-title"><h2 id="gpus-title">GPUs</h2>
-{gpu_table(rows)}<p id="measure">{escape(view.get("measure", ""))}</p></section>
+<section aria-labelledby="gpus-title">
+{gpu_table("GPUs", view.get("means", ""), ordered)}
+<p id="measure">{escape(view.get("measure", ""))}</p></section>
 <section id="chart" aria-labelledby="roofline-title"><h2 id="roofline-title">Roofline</h2>
 {roofline_figure(rows)}</section>
 </div>"""

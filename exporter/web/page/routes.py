@@ -34,7 +34,7 @@ SHARED_MODULES = (
     "stream.js",
     "trails.js",
 )
-NODE_MODULES = ("node.js", *SHARED_MODULES)
+NODE_MODULES = ("node.js", "listing.js", *SHARED_MODULES)
 GPU_MODULES = ("gpu.js", "charts.js", "history.js", *SHARED_MODULES)
 HTML = "text/html; charset=utf-8"
 

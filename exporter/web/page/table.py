@@ -10,15 +10,16 @@ from exporter.web.live.rows import Row, values_of
 from exporter.web.page.document import data_block
 from exporter.web.wording.numbers import clock_time, iso_time
 
-COLUMNS = (
-    "GPU",
-    "State",
-    "Utilization, with saturation inside",
-    "Data stall",
-    "Memory",
-    "Power",
-    "Idle, holder",
-)
+COLUMNS = {
+    "gpu": "GPU",
+    "trouble": "State",
+    "use": "Utilization, saturation",
+    "stall": "Data stall",
+    "memory": "Memory",
+    "power": "Power",
+    "idle": "Idle, holder",
+}
+"""By the name that scripts sort it by: its head."""
 _PLACES = (
     *("title", "name", "glyph", "word", "limit", "note", "reason", "ago", "used", "saturated"),
     *("stall", "level", "memory", "power", "idle", "holder"),
@@ -31,11 +32,11 @@ _ROW = """\
 <td role="cell" class="state"{span}>
  <span class="badge"><span aria-hidden="true" data-f="glyph">{glyph}</span>
   <b data-f="word">{word}</b></span>
- <small data-f="limit">{limit}</small>
- <small class="reason" data-f="reason">{reason}</small>
+ <small data-f="limit" title="{limit}">{limit}</small>
+ <small class="reason" data-f="reason" title="{reason}">{reason}</small>
  <small class="reason"><span data-f="ago">{ago}</span>
   <time data-f="at"{datetime}>{at}</time></small>
- <small class="note" data-f="note">{note}</small></td>
+ <small class="note" data-f="note" title="{note}">{note}</small></td>
 <td role="cell" class="use" data-cap="Use"{hidden}>{use_bar}
  <small><span data-f="used">{used}</span> <span data-f="saturated">{saturated}</span></small></td>
 <td role="cell" class="stall" data-cap="Data stall"{hidden}>
@@ -59,6 +60,15 @@ _HATCH = (
     'patternTransform="rotate(45)"><rect width=".2rem" height=".4rem"/></pattern>'
 )
 """Marks the band between the bounds of a bar."""
+_KEY = "".join(
+    f'<li class="{bar}"><svg aria-hidden="true">'
+    f'<rect data-bar="{bar}" width="100%" height="100%"/></svg> {said}</li>'
+    for bar, said in (
+        ("used", "utilization"),
+        ("saturated", "saturation"),
+        ("band", "between its bounds"),  # hidden by the style where there is none
+    )
+)
 _NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
 
 
@@ -102,11 +112,16 @@ def _html(key: str, row: Row) -> str:
     )
 
 
-def gpu_table(rows: Mapping[str, Row]) -> str:
-    """Return the table, and the template of a row for scripts."""
-    heads = "".join(f'<th role="columnheader" scope="col">{name}</th>' for name in COLUMNS)
+def gpu_table(title: str, means: str, rows: Mapping[str, Row]) -> str:
+    """Return the table below its title and the window of its `means`; for scripts, a row."""
+    heads = "".join(
+        f'<th role="columnheader" scope="col" data-sort="{name}">{text}</th>'
+        for name, text in COLUMNS.items()
+    )
     body = "".join(_html(key, row) for key, row in rows.items())
     return (
+        f'<div id="heads"><h2 id="gpus-title">{title}</h2><small id="window">{means}</small>\n'
+        f'<ul class="legend" aria-label="What the bars show">{_KEY}</ul></div>\n'
         f'<svg class="unseen" width="0" height="0" aria-hidden="true">{_HATCH}</svg>'
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'

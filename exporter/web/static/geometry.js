@@ -75,6 +75,23 @@ export const clusters = (places, distance) => {
 
 export const overlap = (box, other) => box[0] < other[2] && box[2] > other[0] && box[1] < other[3] && box[3] > other[1];
 
+/** Whether a line [x0, y0, x1, y1] goes through a box: Liang and Barsky. */
+export const crosses = ([left, top, right, bottom], [x0, y0, x1, y1]) => {
+  let [from, to] = [0, 1];
+  for (const [way, room] of [[x0 - x1, x0 - left], [x1 - x0, right - x0], [y0 - y1, y0 - top], [y1 - y0, bottom - y0]]) {
+    if (way === 0 && room < 0) return false;
+    if (way < 0) from = Math.max(from, room / way);
+    if (way > 0) to = Math.min(to, room / way);
+  }
+  return from <= to;
+};
+
+/** The lines [x0, y0, x1, y1] of a path. */
+export const linesOf = (path) => {
+  const corners = [...path.getAttribute("d").matchAll(/([\d.-]+)[ ,]([\d.-]+)/g)].map(([, x, y]) => [Number(x), Number(y)]);
+  return corners.slice(1).map((corner, index) => [...corners[index], ...corner]);
+};
+
 const SIDES = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [-1, -1], [1, 1], [-1, 1]];
 const BELOW = [[1, 0], [1, 1], [0, 1]];
 const ANCHORS = { "-1": "end", 0: "middle", 1: "start" };

@@ -6,7 +6,7 @@ import { byId, embedded, parts, setText } from "./dom.js";
 import { RENEW_MILLISECONDS, renewOpen, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
-import { Rows } from "./rows.js";
+import { byIndex, Rows } from "./rows.js";
 import { follow, numbersOf } from "./stream.js";
 
 const { key, history: address } = byId("gpu").dataset;
@@ -31,7 +31,8 @@ const show = () => {
   showFrame(view);
   // Nothing of a GPU that is gone is left to look as if it were now.
   for (const node of document.querySelectorAll("#gpu, nav a + a")) node.hidden = !row;
-  table.show(view, Object.fromEntries(mine));
+  table.show(view, mine.sort(byIndex));
+  setText(byId("window"), view.means ?? "");
   if (!row) {
     const what = key.includes("/") ? "MIG instance" : "GPU";
     setText(byId("totals"), `The exporter does not list this ${what} now.`);

@@ -3,7 +3,7 @@
 
 import { element, setAttribute, setText, svg } from "./dom.js";
 import { flops, intensity, si, tick } from "./format.js";
-import { clusters, decades, logAxis, overlap, placeLabel, pointOf, ranges, roofCorners } from "./geometry.js";
+import { clusters, crosses, decades, linesOf, logAxis, overlap, placeLabel, pointOf, ranges, roofCorners } from "./geometry.js";
 import { likelyPoint, Mark, pathOf } from "./roofline_mark.js";
 import { numbersOf } from "./stream.js";
 import { Tracks } from "./trails.js";
@@ -63,8 +63,9 @@ export class RooflineChart {
     else this.#update();
   }
 
-  show(view) {
-    this.view = view;
+  /** Show `view`, of it only the `shown` rows. */
+  show(view, shown = null) {
+    Object.assign(this, { view, shown });
     this.points = new Map(Object.entries(view.rows).map(([key, row]) => {
       const { flops: work, bytes } = numbersOf(view, row);
       return [key, row.bytes_bounds ? null : pointOf(work, bytes)];
@@ -106,7 +107,7 @@ export class RooflineChart {
 
   /** The rows that the chart may be about. */
   #own() {
-    return Object.entries(this.view.rows).filter(([key]) => this.only === null || key === this.only);
+    return Object.entries(this.view.rows).filter(([key]) => (this.only === null || key === this.only) && (this.shown?.has(key) ?? true));
   }
 
   /** Those that stand under the chosen roof. */
@@ -186,14 +187,9 @@ export class RooflineChart {
       roofs.push(this.#roof(`spec${weight}`, peak, bandwidth, svg("title", {}, `${name}: ${flops(peak)}`)));
       if (best) roofs.push(this.#roof(`achievable${weight}`, best, reached));
     }
-    // Above the roof that moves with the clock. The labels of the ceilings stand on their lines
-    // at the right end, the assumed one first.
     const marks = [];
     this.taken = [];
     this.named = [];
-    for (const { name, peak: [peak], assumed = false } of [...lines].sort((a, b) => Boolean(b.assumed) - Boolean(a.assumed))) {
-      this.#label(`${name}  ${si(peak, "")}`, x.at(x.high) - 4, y.at(peak) - 4, "end", assumed ? "ceiling assumed" : "ceiling", marks);
-    }
     if (bandwidth) {
       const { peak: [peak] } = lines.find(({ assumed }) => assumed) ?? lines[0];
       const ridge = peak / bandwidth;
@@ -203,7 +199,7 @@ export class RooflineChart {
       const [left, top] = [x.at(third), y.at(third * bandwidth)];
       const turned = { transform: `rotate(${(-lean * 180) / Math.PI} ${left} ${top}) translate(0 -6)` };
       const [knee, tip, side] = [x.at(ridge), y.at(peak), 5 * this.scale];
-      roofs.push(svg("path", { class: "ridge", d: `M${knee} ${tip}V${y.at(y.low)}` }));
+      roofs.push(svg("path", { class: "ridge", d: `M${knee} ${tip}L${knee} ${y.at(y.low)}` }));
       const named = `DRAM ${si(bandwidth, "B/s")}`;
       marks.push(this.#text("ceiling", left, top, "middle", named, turned));
       // A slanted text takes a chain of boxes.
@@ -213,8 +209,16 @@ export class RooflineChart {
       }
       marks.push(svg("path", { class: "knee", d: `M${knee} ${tip - side}l${side} ${side}l${-side} ${side}l${-side} ${-side}Z` }));
       const foothold = `ridge ${intensity(ridge)}`;
-      const ends = knee + this.#width(foothold) + 8 > x.at(x.high);
-      this.#label(foothold, knee + (ends ? -4 : 4), y.at(y.low) - 6, ends ? "end" : "start", "ceiling", marks);
+      const low = y.at(y.low) - 6;
+      this.#label(foothold, [[knee + 4, low, "start"], [knee - 4, low, "end"]], "ceiling", roofs, marks);
+    }
+    // The label of a ceiling stands above its line at the right end, below it, or before its knee:
+    // there that of the assumed one, which is next to the roof at the clock.
+    for (const { name, peak: [peak], assumed = false } of [...lines].sort((a, b) => Boolean(b.assumed) - Boolean(a.assumed))) {
+      const [end, line] = [x.at(x.high) - 4, y.at(peak)];
+      const places = [[end, line - 4, "end"], [end, line + 11 * this.scale, "end"]];
+      if (bandwidth) places.splice(assumed ? 0 : 2, 0, [x.at(peak / bandwidth) - 9 * this.scale, line, "end"]);
+      this.#label(`${name}  ${si(peak, "")}`, places, assumed ? "ceiling assumed" : "ceiling", roofs, marks);
     }
     this.notes.best.hidden = !lines.some(({ peak }) => peak[1]);
     this.layers.roofs.replaceChildren(...roofs);
@@ -226,16 +230,21 @@ export class RooflineChart {
     return ruler.measureText(text).width;
   }
 
-  /** A label that is left out where it would cover another. */
-  #label(text, left, top, anchor, kind, parts) {
-    const [wide, high] = [this.#width(text, kind.split(" ")[1]), LINE_HEIGHT * this.scale];
-    const start = anchor === "end" ? left - wide : left;
-    const box = [start, top - high + 3, start + wide, top + 3];
-    if (this.taken.some((other) => overlap(box, other))) return;
-    this.taken.push(box);
-    const node = this.#text(kind, left, top, anchor, text);
-    this.named.push([node, box]);
-    parts.push(node);
+  /** A label at the first of its `places` where it covers no other and no line strikes it through, else none. */
+  #label(text, places, kind, roofs, parts) {
+    const wide = this.#width(text, kind.split(" ")[1]);
+    const [first, last] = [this.axes.x.at(this.axes.x.low), this.axes.x.at(this.axes.x.high)];
+    for (const [left, top, anchor] of places) {
+      const start = anchor === "end" ? left - wide : left;
+      const box = [start, top - (LINE_HEIGHT - 4) * this.scale, start + wide, top + 3];
+      if (start < first || box[2] > last || this.taken.some((other) => overlap(box, other))) continue;
+      if (roofs.flatMap(linesOf).some((line) => crosses(box, line))) continue;
+      const node = this.#text(kind, left, top, anchor, text);
+      this.taken.push(box);
+      this.named.push([node, box]);
+      parts.push(node);
+      return;
+    }
   }
 
   /** The roof at the clock of the selected GPU: it moves with the clock. */
@@ -280,8 +289,8 @@ export class RooflineChart {
     const placed = mine.filter(([key]) => this.marks.get(key).place);
     const absent = mine.filter(([key]) => !this.marks.get(key).place).map(([, { words }]) => words.title);
     const places = placed.map(([key, { words }]) => ({ name: words.title.replace("GPU ", ""), mark: this.marks.get(key), ...this.marks.get(key).place }));
-    this.#labels(places.filter(({ mark }) => !mark.region), places.filter(({ mark }) => mark.region));
     this.#clock(roof);
+    this.#labels(places.filter(({ mark }) => !mark.region), places.filter(({ mark }) => mark.region));
     this.order = placed.map(([key]) => key);
     this.#rove(this.order.includes(this.stop) ? this.stop : (this.order.find((key) => key === this.selected) ?? this.order[0]));
     this.#say(absent);
@@ -299,7 +308,8 @@ export class RooflineChart {
   #labels(points, regions) {
     const radius = POINT * this.scale;
     const dots = points.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius]);
-    for (const [node, box] of this.named) node.toggleAttribute("hidden", dots.some((dot) => overlap(dot, box)));
+    const clock = [...this.layers.clock.children].flatMap(linesOf);
+    for (const [node, box] of this.named) node.toggleAttribute("hidden", dots.some((dot) => overlap(dot, box)) || clock.some((line) => crosses(box, line)));
     const taken = [...this.taken, ...dots, ...points.flatMap(({ mark }) => mark.boxes)];
     regions.sort((a, b) => a.y - b.y);
     const areas = regions.map(({ mark }) => mark.area);

@@ -9,7 +9,8 @@ const setBar = (rect, to, from = 0) => {
   setAttribute(rect, "width", `${100 * Math.max(0, Math.min(1, to) - from)}%`);
 };
 
-const order = ([, a], [, b]) => a.gpu - b.gpu || (a.instance ?? -1) - (b.instance ?? -1);
+/** The usual order of entries [key, row]. */
+export const byIndex = ([, a], [, b]) => a.gpu - b.gpu || (a.instance ?? -1) - (b.instance ?? -1);
 
 const places = (node, name) =>
   Object.fromEntries([...node.querySelectorAll(`[data-${name}]`)].map((each) => [each.dataset[name], each]));
@@ -61,14 +62,15 @@ export class Rows {
     });
   }
 
-  /** Show these `rows` by key, which are of `view`. */
-  show(view, rows, selected = null) {
+  /** Show these `entries` [key, row] of `view`. */
+  show(view, entries, selected = null) {
+    const shown = new Set(entries.map(([key]) => key));
     for (const [key, { node }] of this.rows) {
-      if (key in rows) continue;
+      if (shown.has(key)) continue;
       node.remove();
       this.rows.delete(key);
     }
-    Object.entries(rows).sort(order).forEach(([key, data], index) => {
+    entries.forEach(([key, data], index) => {
       if (!this.rows.has(key)) this.rows.set(key, new TableRow(this.template.firstChild.cloneNode(true), key));
       const row = this.rows.get(key);
       if (this.body.rows[index] !== row.node) this.body.insertBefore(row.node, this.body.rows[index] ?? null);

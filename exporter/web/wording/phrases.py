@@ -77,6 +77,14 @@ def unusual_window(found: Iterable[Facts]) -> str | None:
     return f"means {windows.pop()}" if len(windows) == 1 and usual not in windows else None
 
 
+def means(found: Iterable[Facts]) -> str:
+    """Return the window of all means together: means of the last 10 s, of the last 3 to 10 s."""
+    seen = [each.window_seconds for each in found if each.window_seconds is not None]
+    seconds = [max(1, round(each)) for each in seen] or [_LONGEST_WINDOW]
+    least, most = min(seconds), max(seconds)
+    return f"means of the last {most if least == most else f'{least} to {most}'} s"
+
+
 def down_reason(facts: Facts) -> str:
     """Return why a GPU is down, without the word of its state."""
     reason, said = facts.down_reason or "", condition(facts)
@@ -132,10 +140,8 @@ def most_stalled(facts: Facts) -> float | None:
 
 
 def stall_level(facts: Facts) -> str:
-    """Return window and level of the data stall: of the last 10 s, high."""
-    if facts.data_stall is not None:
-        return ", ".join(filter(None, (window(facts), level_of(facts.data_stall))))
-    return "" if facts.data_wait_ratio is None else window(facts)
+    """Return the level of the data stall: high; "" if it is not known."""
+    return "" if facts.data_stall is None else level_of(facts.data_stall)
 
 
 def memory(facts: Facts) -> str:
@@ -166,7 +172,7 @@ def idle(facts: Facts) -> str:
     if not facts.idle:
         often = facts.idle_ratio
         if often is not None and often >= NOTABLE_IDLE_RATIO:
-            return f"idle {percent(often)} {window(facts)}"
+            return f"idle {percent(often)}"
         return "idle time not known" if facts.idle is None else "not idle"
     seconds, kind = facts.idle_seconds, "held idle" if facts.held else "idle"
     return _lasting(kind, seconds)

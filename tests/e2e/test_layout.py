@@ -58,6 +58,19 @@ _FAULTS = """() => {
     });
   }
 
+  const strokes = [...plot.querySelectorAll(".roof, .ridge")].flatMap((path) => {
+    const [matrix, length] = [path.getScreenCTM(), path.getTotalLength()];
+    return Array.from({length: Math.ceil(length)}, (_, at) => {
+      const {x, y} = path.getPointAtLength(at).matrixTransform(matrix);
+      return [x, y, 0, 0];
+    });
+  });
+  labels.forEach((label, index) => {
+    const struck = (letter) => strokes.some((each) => covers(letter, each));
+    if (label.matches(".ceiling") && letters[index].some(struck))
+      say("a line strikes through", names[index]);
+  });
+
   for (const node of document.querySelectorAll("main *")) {
     const spoken = getComputedStyle(node).clipPath !== "none";  // not to be seen
     const scrolls = node.matches(".scroll") && innerWidth < 760;
@@ -113,6 +126,14 @@ def _uncounted(index: int) -> Gpu:
     return replace(gpu, shares=(replace(share, saturation=saturation, roofline=roofline),))
 
 
+def _various(index: int) -> Gpu:
+    """One of many GPUs, of which some are in trouble, and several in the same place."""
+    kinds = (snapshots.h100_training, snapshots.h100_starved, snapshots.h100_idle, snapshots.lost)
+    gpu = _spread(index % 8) if index % 2 else kinds[index // 2 % 4](index)
+    device = replace(gpu.device, index=index, uuid=f"GPU-11111111-2222-3333-4444-{index:012d}")
+    return replace(gpu, device=device)
+
+
 NODES: dict[str, Snapshot] = {
     "one": snapshots.with_training(
         snapshots.snapshot(snapshots.h100_training(0)), snapshots.rank_on_gpu(0)
@@ -122,6 +143,7 @@ NODES: dict[str, Snapshot] = {
     "sixteen": snapshots.snapshot(*(_spread(index) for index in range(16))),
     "uncounted": snapshots.snapshot(snapshots.t4_estimate(0)),
     "eight-uncounted": snapshots.snapshot(*(_uncounted(index) for index in range(8))),
+    "sixty-four": snapshots.snapshot(*map(_various, range(64))),
     "divided": snapshots.snapshot(snapshots.h100_mig(0), snapshots.h100_mig(1)),
     "mixed": snapshots.EXAMPLES["mixed"],
 }

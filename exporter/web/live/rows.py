@@ -61,10 +61,9 @@ def values_of(row: Row) -> dict[str, float]:
 
 
 def _trouble(facts: Facts, word: str) -> int:
-    """Return the place of a row among those in trouble, 0 first; all others have the last."""
-    if word != TROUBLES[0] and phrases.critical(facts):
-        return 1
-    return 2 * TROUBLES.index(word) if word in TROUBLES else 2 * len(TROUBLES)
+    """Return the place of a state, 0 first; a critical Xid of the last hour is next to lost."""
+    place = TROUBLES.index(word) if word in TROUBLES else len(TROUBLES)
+    return min(place, 1) if phrases.critical(facts) else place
 
 
 def _idle_for(facts: Facts) -> int | None:

@@ -307,10 +307,10 @@ export class RooflineChart {
   /** The names of points, and of regions from the largest to the smallest, which lies on top. */
   #labels(points, regions) {
     const radius = POINT * this.scale;
-    const dots = points.map(({ x, y }) => [x - radius, y - radius, x + radius, y + radius]);
+    const dots = points.flatMap(({ x, y, mark }) => [[x - radius, y - radius, x + radius, y + radius], ...mark.boxes]);
     const clock = [...this.layers.clock.children].flatMap(linesOf);
     for (const [node, box] of this.named) node.toggleAttribute("hidden", dots.some((dot) => overlap(dot, box)) || clock.some((line) => crosses(box, line)));
-    const taken = [...this.taken, ...dots, ...points.flatMap(({ mark }) => mark.boxes)];
+    const taken = [...this.taken, ...dots];
     regions.sort((a, b) => a.y - b.y);
     const areas = regions.map(({ mark }) => mark.area);
     if (areas.some((area, index) => area.nextSibling !== (areas[index + 1] ?? null))) this.layers.bounds.append(...areas);

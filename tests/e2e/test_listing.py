@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
@@ -20,7 +20,7 @@ from tests.e2e.conftest import OpenPage, Serve, StartDaemon
 COUNT = 64
 MOST_PIXELS = 24.0
 """Of a row in a window as wide as a laptop's."""
-PHONE = {"width": 390, "height": 844}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 MOST_LINES_ON_A_PHONE = 2
 OWNERS = ("ann", "bob", None)
 

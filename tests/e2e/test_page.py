@@ -25,7 +25,7 @@ from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
 
 GPUS = 8
-MOST_BYTES = 120_000
+MOST_BYTES = 135_000
 MOST_BYTES_ON_THE_WIRE = 80_000
 MOST_MAIN_THREAD = 0.1
 MOST_PAINT_MILLISECONDS = 300
@@ -337,7 +337,7 @@ FIRST_PAINT = """() => new Promise((done) =>
 def test_weight_and_first_paint(
     demo: Daemon, view: OpenPage, record_property: Callable[[str, object], None]
 ) -> None:
-    """All files of both pages are under 120 kB; each page with them is 80 kB on the wire."""
+    """All files of both pages are under 135 kB; each page with them is 80 kB on the wire."""
     plain: dict[str, int] = {}
     for path in ("/", "/gpu/0"):
         shown = view()

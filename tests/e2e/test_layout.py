@@ -80,6 +80,15 @@ _FAULTS = """() => {
       || (overflowY !== "visible" && node.scrollHeight > node.clientHeight + 1);
     if (cut && node.clientWidth && !node.title) say("cut", node.outerHTML.slice(0, 100));
   }
+  for (const row of document.querySelectorAll("#gpus tr")) {
+    const words = [...row.querySelectorAll("a, b, small, .value")].filter(shown);
+    const boxes = words.map((each) => [each.getBoundingClientRect(), each.textContent]);
+    boxes.forEach(([one, said], index) => boxes.slice(index + 1).forEach(([other, more]) => {
+      const apart = one.right <= other.left + 1 || other.right <= one.left + 1
+        || one.bottom <= other.top + 4 || other.bottom <= one.top + 4;
+      if (!apart && one.width && other.width) say("words overlap", `${said} / ${more}`);
+    }));
+  }
   for (const cell of document.querySelectorAll("main :is(th, td, dt, h2, summary)")) {
     if (!shown(cell)) continue;
     const words = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
@@ -134,6 +143,12 @@ def _various(index: int) -> Gpu:
     return replace(gpu, device=device)
 
 
+def _divided(index: int) -> Gpu:
+    gpu = snapshots.h100_mig(index)
+    uuid = f"GPU-11111111-2222-3333-4444-{index:012d}"
+    return replace(gpu, device=replace(gpu.device, index=index, uuid=uuid))
+
+
 NODES: dict[str, Snapshot] = {
     "one": snapshots.with_training(
         snapshots.snapshot(snapshots.h100_training(0)), snapshots.rank_on_gpu(0)
@@ -144,6 +159,7 @@ NODES: dict[str, Snapshot] = {
     "uncounted": snapshots.snapshot(snapshots.t4_estimate(0)),
     "eight-uncounted": snapshots.snapshot(*(_uncounted(index) for index in range(8))),
     "sixty-four": snapshots.snapshot(*map(_various, range(64))),
+    "many-divided": snapshots.snapshot(*map(_divided, range(8))),
     "divided": snapshots.snapshot(snapshots.h100_mig(0), snapshots.h100_mig(1)),
     "mixed": snapshots.EXAMPLES["mixed"],
 }

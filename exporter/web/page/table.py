@@ -38,7 +38,8 @@ _ROW = """\
   <time data-f="at"{datetime}>{at}</time></small>
  <small class="note" data-f="note" title="{note}">{note}</small></td>
 <td role="cell" class="use" data-cap="Use"{hidden}>{use_bar}
- <small><span data-f="used">{used}</span> <span data-f="saturated">{saturated}</span></small></td>
+ <small><span data-f="used">{used}</span>
+  <span data-f="saturated" title="{saturated}">{saturated}</span></small></td>
 <td role="cell" class="stall" data-cap="Data stall"{hidden}>
  <span class="value" data-f="stall">{stall}</span> <small data-f="level">{level}</small></td>
 <td role="cell" class="load" data-cap="Memory"{hidden}>{memory_bar}

@@ -192,6 +192,36 @@ def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
             assert "not contained" not in note
 
 
+def test_the_order_of_trouble() -> None:
+    """Lost, then starved or with a critical Xid of the last hour, then the other states."""
+    critical = {95: XidRecord(1, snapshots.NOW - 5)}
+    busy, idle = snapshots.h100_training(), snapshots.h100_idle()
+    stall = {"client": Bounds(0.4, 0.4)}
+    places = [
+        row(each)["trouble"]
+        for each in (
+            replace(snapshots.lost(), xids=critical),
+            replace(busy, xids=critical),
+            shared(snapshots.h100_starved(), data_stall=stall),
+            shared(idle, held=True),
+            busy,
+        )
+    ]
+    assert places == [0, 1, 1, 2, 6]
+    assert row(idle)["trouble"] == 6
+
+
+@pytest.mark.parametrize("lost", [1, 11])
+def test_the_row_that_the_headline_is_about(lost: int) -> None:
+    """GPU 11 is not GPU 1; a sentence about several that names none is about no row."""
+    gpus = [snapshots.h100_training(index) for index in range(12)]
+    gpus[lost] = replace(snapshots.lost(lost), device=gpus[lost].device)
+    found = view(snapshots.snapshot(*gpus))
+    assert found["headline"] == f"GPU {lost} is lost"
+    assert found["about"] == gpus[lost].device.uuid
+    assert "about" not in view(snapshots.snapshot(snapshots.bare(0), snapshots.bare(1)))
+
+
 def test_a_recording_that_has_ended_says_so() -> None:
     """Its GPUs are not called lost; the time of their last reading is shown."""
     gpus = [

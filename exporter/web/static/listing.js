@@ -27,7 +27,8 @@ export class Listing {
     this.heads = [...table.tHead.querySelectorAll("[data-sort]")];
     for (const head of this.heads) {
       const button = element("button", { type: "button" }, ...head.childNodes);
-      button.addEventListener("click", () => this.#choose("sort", this.#sorted() === head.dataset.sort ? `-${head.dataset.sort}` : head.dataset.sort));
+      const { sort } = head.dataset;
+      button.addEventListener("click", () => this.#choose("sort", this.#sorted() === sort ? `-${sort}` : sort === USUAL ? "" : sort));
       head.append(button);
     }
     this.filters = Object.keys(FILTERS).map((name) => {
@@ -47,7 +48,7 @@ export class Listing {
   }
 
   #choose(name, value) {
-    if (value && value !== USUAL) this.query.set(name, value);
+    if (value) this.query.set(name, value);
     else this.query.delete(name);
     history.replaceState(null, "", `${location.pathname}?${this.query}`.replace(/\?$/, ""));
     this.due = 0;
@@ -57,10 +58,11 @@ export class Listing {
   /** The entries [key, row] to show. Rows move every 10 s at most, and not below a pointer. */
   of(view) {
     const entries = Object.entries(view.rows);
-    const chosen = entries.filter(([, row]) => this.filters.every(({ name }) => FILTERS[name](row) === (this.query.get(name) ?? FILTERS[name](row))));
+    const chosen = entries.filter(([, row]) => this.filters.every(({ name }) => !this.query.get(name) || FILTERS[name](row) === this.query.get(name)));
     for (const select of this.filters) this.#offer(select, entries);
     setText(this.count, chosen.length < entries.length ? `${chosen.length} of ${entries.length} shown` : "");
-    if (Date.now() > this.due && !(this.due && this.table.tBodies[0].matches(":hover, :focus-within"))) this.#sort(view, entries);
+    const held = this.due && (Date.now() < this.due || this.table.tBodies[0].matches(":hover, :focus-within"));
+    if (!held) this.#sort(view, entries);
     const place = ([key]) => this.places.get(key) ?? entries.length;
     return chosen.sort((a, b) => place(a) - place(b) || byIndex(a, b));
   }

@@ -155,8 +155,8 @@ FAMILIES: tuple[Family, ...] = (
         "utilization, checked on V100, T4 and B300 (mean error 0.04, nine of ten within 0.12), not "
         "on GeForce, Ada and Hopper. tensor, fma: FLOP/s that jobs report over the peak of the "
         "pipe that their precision stands for, at the present clock, over the last ten seconds; "
-        "wrong where work is counted that was not done so (sparsity, Winograd or FFT "
-        "convolutions) or not counted (recomputed activations).",
+        "wrong where what is counted was done in another way (sparsity, Winograd or FFT "
+        "convolutions) or on another pipe.",
         "derived: NVML memory utilization over the last poll interval; gpu_training_model_flops_"
         "total / (gpu_peak_flops_per_second x SM clock / gpu_peak_clock_hertz)",
         SATURATION.by_label(ESTIMATED, lambda s: s.estimates),

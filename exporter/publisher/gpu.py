@@ -16,7 +16,7 @@ from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts, Round, TrackedShare, share_picture, within_gap
 from exporter.publisher.workloads import NodeWork
 from exporter.specs import SpecBook, share_ceilings
-from exporter.specs.precisions import UNSTATED, reported_precision
+from exporter.specs.precisions import UNSTATED, pipe_peak, reported_precision
 
 FP8 = "fp8"
 NOT_FRESH = "no fresh reading"
@@ -128,7 +128,8 @@ class TrackedGpu:
         assumed = reported_precision(ceilings.peak_flops_per_second, precision)
         logged = self._counts.logged_precisions
         is_new = precision not in logged and len(logged) < MOST_LOGGED_PRECISIONS
-        if assumed is None and is_new:
+        # FP32 work leaves the tensor cores of Volta and Turing idle.
+        if assumed is None and is_new and pipe_peak(precision) != "fp32":
             logged.add(precision)
             log.warning(
                 "GPU %d (%s): no tensor peak is known for precision %r, which its job reports:"

@@ -281,3 +281,14 @@ def test_a_job_that_the_driver_does_not_list_estimates_nothing() -> None:
     assert recent.estimates == pytest.approx({"dram": 0.077})
     assert recent.intensity_estimate_flops_per_byte is None
     assert recent.model_flops_utilization_ratio is None
+
+
+@pytest.mark.parametrize(("precision", "lines"), [("fp32", 0), ("fp16", 0), ("bf16", 1)])
+def test_a_precision_that_the_tensor_cores_lack_is_logged_once(
+    precision: str, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A T4 has no BF16. It has no TF32 either, but FP32 work needs no tensor core."""
+    bench = Bench(precision=precision)
+    for _ in range(3):
+        bench.works(20e12)
+    assert [f"precision '{precision}'" in each for each in caplog.messages] == [True] * lines

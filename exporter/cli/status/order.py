@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.state import state, tone
-from exporter.web.wording.summary import TROUBLE
+from exporter.web.wording.summary import STATE_ORDER
 from exporter.web.wording.whose import owner
 
 Group = Sequence[Facts]
@@ -18,7 +18,7 @@ Group = Sequence[Facts]
 
 def _trouble(one: Facts) -> int:
     word = state(one)
-    return TROUBLE.index(word) if word in TROUBLE else len(TROUBLE)
+    return STATE_ORDER.index(word) if word in STATE_ORDER else len(STATE_ORDER)
 
 
 ORDERS: Mapping[str, Callable[[Facts], Any]] = {

@@ -261,7 +261,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
     ),
 )
 """The most expensive state first."""
-TROUBLE = tuple(each.state for each in _SENTENCES)
+STATE_ORDER = tuple(each.state for each in _SENTENCES)
 """The states in this order."""
 
 

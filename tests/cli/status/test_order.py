@@ -15,7 +15,7 @@ from exporter.cli.terminal.screen import Screen
 from exporter.model.snapshot import Gpu, Holder
 from exporter.web.wording.facts import Facts, Range, Saturation
 from exporter.web.wording.state import state
-from exporter.web.wording.summary import TROUBLE
+from exporter.web.wording.summary import STATE_ORDER
 from tests import snapshots
 
 
@@ -51,7 +51,7 @@ def test_trouble_comes_first() -> None:
         *("lost", "starved", "held idle", "near its roof", "busy", "busy", "free"),
     ]
     assert names(ordered(found, "trouble")) == ["4", "3", "2", "6", "1", "5", "0"]
-    assert TROUBLE.index("lost") == 0
+    assert STATE_ORDER.index("lost") == 0
 
 
 FOUND = (

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import settings
 
+from exporter import installation
 from tests import bare
 from tests.e2e.processes import Process
 
@@ -101,6 +102,12 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def installed_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every machine name one command that adds an extra, whatever the tests run from."""
+    monkeypatch.setattr(installation, "adding", "pip install '{}'".format)
 
 
 @pytest.fixture

@@ -42,6 +42,8 @@ COLUMNS = (
 """Units as in the snapshot: ratios, watts, hertz, degrees Celsius, bytes, bytes/s, FLOP/s.
 `throttled` is a bit for each of `THROTTLE_REASONS` that held, in their order."""
 
+WIDEST_BAND_RATIO = 0.9
+"""Bounds of a saturation that are further apart say nothing: it is not known."""
 ESTIMATE = "estimate"
 """What `Saturation.source` says of bounds that follow from utilization."""
 _BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}
@@ -127,6 +129,14 @@ def likely_range(estimate: float) -> Bounds:
     return Bounds(lower, min(1.0, estimate + DRAM_ESTIMATE_ERROR_RATIO))
 
 
+def memory_busy(share: Share, values: Mapping[str, float]) -> Bounds | None:
+    """Return the measured DRAM activity of a share, else its likely range."""
+    if "dram" in values:
+        return Bounds(values["dram"], values["dram"])
+    found = dram_estimate(share)
+    return None if found is None else likely_range(found[0])
+
+
 def dram_estimate(share: Share) -> tuple[float, float] | None:
     """Return the likely DRAM activity and bytes/s of a share that does not measure them."""
     found, traffic = share.saturation, share.roofline
@@ -153,7 +163,10 @@ def measured_saturation(share: Share) -> float | None:
 
 
 def _saturation(share: Share) -> Found:
-    """Return the lower and the upper bound; both are the measured ratio where there is one."""
+    """Return the lower and the upper bound, or nothing where these are too far apart to tell.
+
+    Both are the measured ratio where there is one.
+    """
     found, recent = share.saturation, share.recent
     if found is None:
         return {}
@@ -161,6 +174,8 @@ def _saturation(share: Share) -> Found:
     if recent is not None and not is_old(share):
         bounds = recent.saturation_bounds or bounds
     lower, upper = (bounds.lower, bounds.upper) if ratio is None else (ratio, ratio)
+    if upper - lower > WIDEST_BAND_RATIO:
+        return {}
     return {"saturation_lower": lower, "saturation_upper": upper}
 
 

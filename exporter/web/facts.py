@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web import waits
-from exporter.web.columns import ESTIMATE, is_old, measured_saturation, readings
+from exporter.web.columns import ESTIMATE, is_old, measured_saturation, memory_busy, readings
 from exporter.web.wording.facts import (
     Counting,
     Facts,
@@ -109,6 +109,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
     idle_seconds = share.totals.idle_for_seconds
     roofs = roofline if recent is None else recent
     limited = {} if recent is None else recent.limited_ratio
+    moved = memory_busy(share, values)
     profiles = (
         profile_name(each.profile)
         for each in gpu.device.instances
@@ -127,6 +128,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         clock_ratio=values.get("clock"),
         saturation=_saturation(share, values),
         mfu_ratio=None if recent is None else recent.model_flops_utilization_ratio,
+        memory_busy=None if moved is None else Range(moved.lower, moved.upper),
         limiter=share.limiter if recent is None else recent.limiter,
         input_ratio=limited.get("input"),
         roof_ratio={} if roofline is None or roofs is None else roofs.roof_ratio,
@@ -167,7 +169,7 @@ def _counting(gpu: Gpu, share: Share) -> Counting | None:
 
 def _saturation(share: Share, values: Mapping[str, float]) -> Saturation | None:
     now, recent = share.saturation, share.recent
-    if now is None:
+    if now is None or "saturation_lower" not in values:
         return None
     unit = now.unit if recent is None or is_old(share) else recent.saturation_unit
     bounds = Range(values["saturation_lower"], values["saturation_upper"])

@@ -11,9 +11,9 @@ from importlib.metadata import Distribution
 from itertools import islice
 from pathlib import Path
 
+from exporter import installation
 from exporter.errors import SourceError
 
-INSTALL = "pip install 'roofline-exporter[cupti]'"
 DISTRIBUTIONS: Mapping[str, str] = {
     "nvidia-cuda-cupti": "nvidia/cu13/lib/libcupti.so.13",
     "nvidia-cuda-cupti-cu12": "nvidia/cuda_cupti/lib/libcupti.so.12",
@@ -98,14 +98,15 @@ def fitting(
     if fit:
         return tuple(sorted(fit, key=lambda each: each.cuda, reverse=True))
     if not releases:
-        raise Unfit("missing", f"CUPTI is not installed: {INSTALL}")
+        raise Unfit("missing", f"CUPTI is not installed: {installation.adding(installation.CUPTI)}")
     newest = max(known for known in KNOWN if _runs(known, driver))
     package = next(name for name, place in DISTRIBUTIONS.items() if place.endswith(str(newest[0])))
+    exact = f"{package}=={_text(newest)}.*"
     raise Unfit(
         "missing",
         f"{' and '.join(map(str, releases))} {'do' if releases[1:] else 'does'} not fit "
         f"{'this exporter' if driver is None else f'a driver of CUDA {_text(driver)}'}: "
-        f"pip install '{package}=={_text(newest)}.*'",
+        f"{installation.adding(exact)}",
     )
 
 

@@ -105,6 +105,9 @@ class Facts:
     clock_ratio: float | None = None
     """Share of time that was lost to lower clocks."""
     saturation: Saturation | None = None
+    """None also where it is only known to be between 0 and nearly 1."""
+    memory_busy: Range | None = None
+    """Measured DRAM activity, or where it likely is."""
     limiter: str | None = None
     """What limited it for most of the time."""
     input_ratio: float | None = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from exporter import installation
 from exporter.model.reading import share_group
 from exporter.web.wording.facts import Counting, Facts
 
@@ -42,10 +43,15 @@ _TURING_AND_LATER = _VOLTA_AND_LATER - {"Volta"}
 _COUNTED = frozenset({"Hopper", "Blackwell"})
 """Architectures whose data-centre GPUs have counters that NVML reads (GPM)."""
 
-_INSTALL = (
-    "pip install 'roofline-exporter[cupti]' and start the exporter with --source.cupti "
-    "(experimental)"
+_RIGHT = "CAP_PERFMON or the driver option NVreg_RestrictProfilingToAdminUsers=0"
+_SEEN = "roofline-exporter counters check"
+"""The command that says whether this user may read counters."""
+_SAMPLE = (
+    "{install} and start the exporter with --source.cupti (experimental), which needs "
+    f"{_RIGHT} ({_SEEN} says yes or no)"
 )
+_REFUSED = "CUPTI cannot sample this GPU, the log says why"
+_JOB = "a training job's work: roofline-exporter run --count-flops -- python train.py"
 
 
 _BY_STATE = {
@@ -59,13 +65,11 @@ _BY_STATE = {
     (DCGM, "paused"): "DCGM's profiling is paused, dcgmi profile --resume",
     (DCGM, "missing"): "install datacenter-gpu-manager-4-core, or name the folder of DCGM's "
     "bindings with --dcgm.bindings; profiling needs datacenter-gpu-manager-4-proprietary",
-    (CUPTI, "no_permission"): "the driver refuses CUPTI, give the exporter CAP_PERFMON or load the "
-    "driver with NVreg_RestrictProfilingToAdminUsers=0",
+    (CUPTI, "no_permission"): f"the driver refuses CUPTI, the exporter needs {_RIGHT} ({_SEEN})",
     (CUPTI, "busy"): "a profiler has the counters, CUPTI takes them again when it ends",
     (CUPTI, "paused"): "the counters are left to a profiler, roofline-exporter counters resume",
-    (CUPTI, "missing"): "CUPTI is not installed, pip install 'roofline-exporter[cupti]'",
-    (CUPTI, "old_driver"): "the installed CUPTI needs a newer driver, see roofline-exporter "
-    "counters check",
+    (CUPTI, "missing"): "CUPTI is not installed, {install}",
+    (CUPTI, "old_driver"): f"the installed CUPTI needs a newer driver, see {_SEEN}",
     (CUPTI, "unreachable"): "CUPTI gives nothing that can be used, see the log",
     (CUPTI, "implausible"): "CUPTI gives nothing that can be used, see the log",
 }
@@ -91,19 +95,21 @@ def _more(one: Facts, counting: Counting) -> str:
     for (source, state), text in _BY_STATE.items():
         needless = state == "old_driver" and source == GPM and one.architecture not in _COUNTED
         if states.get(source) == state and not needless:
-            return text
+            return text.format(install=installation.adding(installation.CUPTI))
     dcgm = "run dcgm-exporter on this node, which"
     if one.instance is not None:
         return f"{dcgm} measures MIG instances and is read by itself"
     # CUPTI could measure it and is not enabled.
     for_cupti = one.architecture in _TURING_AND_LATER and CUPTI not in states
+    ways = []
     if one.architecture in _VOLTA_AND_LATER and _DATA_CENTRE.match(one.name):
-        return f"{dcgm} is read by itself{f', or {_INSTALL}' if for_cupti else ''}"
+        ways.append(f"{dcgm} is read by itself")
     if for_cupti:
-        return _INSTALL
-    if states.get(CUPTI) == "unsupported":
-        return "CUPTI cannot sample this GPU, the log says why"
-    return "nothing that runs all the time measures this GPU"
+        ways.append(_SAMPLE.format(install=installation.adding(installation.CUPTI)))
+    if not ways:
+        refused = states.get(CUPTI) == "unsupported"
+        ways.append(_REFUSED if refused else "nothing that runs all the time measures this GPU")
+    return f"{', or '.join(ways)}; {_JOB}"
 
 
 def _measured_by(facts: Facts, counting: Counting) -> str:

@@ -99,13 +99,19 @@ def use(facts: Facts) -> str:
 def saturation(facts: Facts) -> str:
     """Return the saturation, or its bounds: 0 to 43 % saturated."""
     if facts.saturation is None:
-        return "saturation not known"
+        return ", ".join(filter(None, ("saturation not known", memory_busy(facts))))
     return f"{span(*facts.saturation.ratio)} saturated"
 
 
 def mfu(facts: Facts) -> str:
     """Return the model FLOPs utilization: MFU 41 %; "" where no job states its FLOPs."""
     return "" if facts.mfu_ratio is None else f"MFU {percent(facts.mfu_ratio)}"
+
+
+def memory_busy(facts: Facts) -> str:
+    """Return how busy its DRAM is, measured or likely: memory 30 to 45 % busy."""
+    busy = facts.memory_busy
+    return "" if busy is None else f"memory {span(*busy)} busy"
 
 
 def limiter(facts: Facts, state: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from exporter.web.wording.facts import Facts, Range
-from exporter.web.wording.numbers import cut, duration, percent, span
-from exporter.web.wording.phrases import down_reason, limiter, reasons, title
+from exporter.web.wording.numbers import cut, duration, fixed, percent, span
+from exporter.web.wording.phrases import down_reason, limiter, memory_busy, reasons, title, use
 from exporter.web.wording.recorded import ENDED
 from exporter.web.wording.state import (
     DIVIDED,
@@ -104,20 +104,17 @@ class _Sentence:
     """After the name of a single GPU: "is near its roof"; without it, "is" and the state."""
     several: str = ""
     """After the number of several: "are near their roof"; without it, "are" and the state."""
-    alone: Callable[[Facts], str] | None = None
-    """What follows the name of a single GPU, if that is not `one`, `detail` and `who`."""
+    alone: Callable[[Facts], str] = lambda _: ""
+    """What follows the name of a single GPU; "" if that is `one`, `detail` and `who`."""
 
     def said(self, found: Sequence[Facts]) -> Headline:
         """Return the sentence about these GPUs."""
-        most = max(found, key=self.weight)
+        most = max(found, key=lambda one: (self.weight(one), one.busy_ratio or 0.0))
         if len(found) == 1:
             one = self.one or f"is {self.state}"
             brief = f"{title(most)} {one}{self.who(most)}"
-            if self.alone is None:
-                text = f"{title(most)} {one}{self.detail(most)}{self.who(most)}"
-            else:
-                text = f"{title(most)} {self.alone(most)}"
-            return Headline(text, brief, self.state)
+            text = self.alone(most) or f" {one}{self.detail(most)}{self.who(most)}"
+            return Headline(f"{title(most)}{text}", brief, self.state)
         number = f"{' and '.join(_kinds(found))} {self.several or f'are {self.state}'}"
         detail = self.detail(most)
         named = f"; {title(most)}{self.most}{detail}{self.who(most)}" if detail else ""
@@ -140,8 +137,8 @@ def _stall(one: Facts) -> str:
 def _starved(one: Facts) -> str:
     stall = _stall(one)
     if not stall:
-        return f"waits for its data{_whose(one)}"
-    return f"idle {stall} of the time, waiting for data{_whose(one)}"
+        return f" waits for its data{_whose(one)}"
+    return f" idle {stall} of the time, waiting for data{_whose(one)}"
 
 
 def _stalled(one: Facts) -> float:
@@ -198,9 +195,26 @@ def _used(one: Facts) -> str:
 
 def _reached(one: Facts) -> str:
     if one.saturation is None:
-        return "" if one.busy_ratio is None else f": {percent(one.busy_ratio)} used"
+        return _certain(one)
     limited = limiter(one, state(one)) if one.limiter in ("memory", "compute") else ""
     return ", ".join(filter(None, (f": {span(*one.saturation.ratio)} saturated", limited)))
+
+
+def _certain(one: Facts) -> str:
+    """Return what is certain of a GPU of unknown saturation, and what is not measured."""
+    said = filter(None, (use(one), memory_busy(one), _power(one)))
+    return f": {', '.join(said)}; what its compute units do is not measured"
+
+
+def _uncounted(one: Facts) -> str:
+    return _whose(one) + _certain(one) if one.saturation is None else ""
+
+
+def _power(one: Facts) -> str:
+    watts, limit = one.power_watts, one.power_limit_watts
+    if watts is None:
+        return ""
+    return f"{fixed(watts, 0)} of {fixed(limit, 0)} W" if limit else f"{fixed(watts, 0)} W"
 
 
 def _idling(one: Facts) -> str:
@@ -231,7 +245,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
         " longest",
         "is given away, and nobody has opened it",
         "are given away, and nobody has opened them",
-        lambda one: f"is {given(one)}, and nobody has opened it{_longest([one])}",
+        lambda one: f" is {given(one)}, and nobody has opened it{_longest([one])}",
     ),
     _Sentence(
         "underused",
@@ -243,7 +257,7 @@ _SENTENCES: tuple[_Sentence, ...] = (
     ),
     _Sentence("clock-throttled", _lost_to_the_clock, _whose, lambda one: one.clock_ratio or 0.0),
     _Sentence("near its roof", _reached, _whose, _saturation, several="are near their roof"),
-    _Sentence("busy", _reached, _whose, _saturation),
+    _Sentence("busy", _reached, _whose, _saturation, alone=_uncounted),
     _Sentence("often idle", _idling, _whose, lambda one: one.idle_ratio or 0.0),
     _Sentence("idle"),
     _Sentence("free"),

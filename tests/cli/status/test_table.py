@@ -28,6 +28,7 @@ from tests.snapshots import EXAMPLES
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 @pytest.mark.parametrize("columns", [60, 100, 160])
 def test_golden(columns: int) -> None:
     """What a user sees, to the character."""

@@ -69,6 +69,7 @@ def test_the_newest_that_the_driver_runs_comes_first(
     assert [each.version for each in fitting(RELEASES, driver)] == versions
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 @pytest.mark.parametrize(
     ("versions", "driver", "state", "message"),
     [

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from exporter.web.live.view import node_view
 from tests.snapshots import EXAMPLES
 from tests.web.golden import check_json
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 def test_golden() -> None:
     """Each row with its numbers and words, the roofs, and the sentences about the node."""
     views: dict[str, Any] = {

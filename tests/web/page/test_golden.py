@@ -23,6 +23,7 @@ PAGES = {
 }
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 @pytest.mark.parametrize("name", PAGES)
 def test_golden(daemon: Daemon, name: str) -> None:
     """Rows, sentences, charts as tables, facts, and the data that scripts start from."""

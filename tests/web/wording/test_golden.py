@@ -11,6 +11,8 @@ import json
 from dataclasses import fields
 from typing import Any
 
+import pytest
+
 from exporter.model.snapshot import Holder
 from exporter.model.workload import Workload
 from exporter.web.wording import measuring, phrases, short
@@ -72,6 +74,7 @@ def of_node(found: list[Facts]) -> dict[str, str]:
     return {"headline": said.text, "announced": said.brief, "totals": totals(found)}
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 def test_golden() -> None:
     """State, phrases, columns of the terminal, owner, how it is measured, headline and totals."""
     cases = json.loads((GOLDEN / "words.json").read_text(encoding="utf-8"))

@@ -252,6 +252,8 @@ class Recent(WorkRates):
     busy_ratio: float | None = None
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    """As the driver reports it."""
     saturation_ratio: float | None = None
     saturation_bounds: Bounds | None = None
     saturation_unit: str | None = None

@@ -89,6 +89,23 @@ class _Bounded(NamedTuple):
         return Bounds((self.lower - before.lower) / seconds, (self.upper - before.upper) / seconds)
 
 
+class _Mean(NamedTuple):
+    """Integral of a ratio, and the seconds over which it was known."""
+
+    seconds: float = 0.0
+    integral: float = 0.0
+
+    def after(self, ratio: float | None, seconds: float) -> _Mean:
+        """Return the integral with one more interval."""
+        if ratio is None:
+            return self
+        return _Mean(self.seconds + seconds, self.integral + ratio * seconds)
+
+    def since(self, before: _Mean) -> float | None:
+        """Return the mean since `before`; None if it was never known."""
+        return _over(self.integral - before.integral, self.seconds - before.seconds)
+
+
 class _Estimated(NamedTuple):
     """Integrals of the estimated DRAM activity and traffic, and the seconds that have one."""
 
@@ -123,6 +140,8 @@ class _Mark(NamedTuple):
     watts: float | None = None
     """Mean power of the board."""
     estimated: _Estimated = _Estimated()
+    memory: _Mean = _Mean()
+    """Of the driver's memory utilization."""
 
 
 def reach_seconds(interval_seconds: float) -> float:
@@ -189,6 +208,9 @@ class RecentWindow:
                     traffic_estimate,
                     interval_seconds,
                 ),
+                last.memory
+                if utilization is None
+                else last.memory.after(utilization.memory_ratio, utilization.seconds),
             )
         )
         reach = reach_seconds(interval_seconds)
@@ -265,6 +287,7 @@ class RecentWindow:
             seconds=ran.get("limited_seconds") or polled,
             busy_ratio=rates.get("engine", used),
             utilization_ratio=used,
+            memory_utilization_ratio=now.memory.since(then.memory),
             saturation_ratio=_over(saturated, parted),
             saturation_bounds=self._saturation_bounds(),
             saturation_unit=max(units, key=units.__getitem__, default=None) if saturated else None,

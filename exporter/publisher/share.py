@@ -169,7 +169,7 @@ class TrackedShare:
             elapsed,
             self.totals,
             derived.saturation,
-            reading.vitals.utilization,
+            reading.vitals.utilization if share_reading.gpu_instance is None else None,
             derived.dram_integral_bounds,
             energy_joules,
             None if derived.roofline is None else derived.roofline.dram_estimate_bytes_per_second,

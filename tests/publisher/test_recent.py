@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from exporter.model.reading import Utilization
 from exporter.model.snapshot import LIMITERS, Bounds, Saturation, ShareTotals
 from exporter.publisher.recent import RecentWindow
 
@@ -64,6 +65,26 @@ def test_it_is_the_mean_of_the_last_ten_seconds() -> None:
         assert recent.limited_ratio["compute"] == pytest.approx(0.4)
         assert recent.idle_ratio == pytest.approx(0.6)
         assert recent.held_idle_ratio == pytest.approx(0.3)
+
+
+def test_memory_utilization_is_the_mean_of_what_the_driver_gave() -> None:
+    """Of the last ten seconds, whoever counts the DRAM; a round without it counts for nothing."""
+    window = RecentWindow()
+    given = [None, *(0.9,) * 10, *(0.2,) * 5, None, *(0.6,) * 4]
+    for second, memory in enumerate(given):
+        utilization = Utilization(1.0, 1.0, float(second > 0), memory)
+        window.add(
+            float(second), float(second > 0), _totals(second, 0), None, utilization=utilization
+        )
+    recent = window.recent()
+    assert recent is not None
+    assert recent.memory_utilization_ratio == pytest.approx((5 * 0.2 + 4 * 0.6) / 9)
+
+    window.add(60.0, 0.0, _totals(20, 0), None, utilization=Utilization(1.0, 1.0, 0.0, 0.5))
+    window.add(61.0, 1.0, _totals(21, 0), None)
+    recent = window.recent()
+    assert recent is not None
+    assert recent.memory_utilization_ratio is None
 
 
 def test_after_a_gap_it_begins_anew() -> None:

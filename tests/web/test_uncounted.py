@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU whose compute units nothing measures: what is certain comes first, the rest is not known."""
+"""A GPU whose compute units nothing measures: what is certain comes first."""
 
 from __future__ import annotations
 

@@ -197,6 +197,8 @@ class RecentJson(Json):
     busy_ratio: float | None = None
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    """As the driver reports it."""
     saturation_ratio: float | None = None
     saturation_lower_ratio: float | None = of("saturation_bounds.lower")
     saturation_upper_ratio: float | None = of("saturation_bounds.upper")

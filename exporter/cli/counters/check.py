@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ``counters check``: which of CUPTI's metrics would be sampled, of one chip or of all."""
+"""Runs ``counters check``: whether this machine's counters can be read, how DRAM activity compares
+with the driver's memory utilization, and which of CUPTI's metrics would be sampled."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from exporter.cli import config
-from exporter.cli.command import STOPPED, Invocation
+from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.cli.config.coerce import FORMAT, Kind, matched, option
+from exporter.cli.counters.machine import Machine, capability, restricted
+from exporter.cli.counters.memory import compared, pairs
+from exporter.cli.daemon_address import daemon_of
+from exporter.cli.status.readers import ask_daemon
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of, wrapped
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
-from exporter.errors import ConfigError, LibraryUnavailable
+from exporter.errors import ConfigError, LibraryUnavailable, SourceError
+from exporter.model.snapshot import Snapshot
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
 from exporter.sources.cupti.library import CuptiLibrary
-from exporter.sources.cupti.release import Release, fitting, installed
+from exporter.sources.cupti.release import Release, Unfit, fitting, installed
+from exporter.web.columns import ESTIMATE
 
 
 def _release(text: str) -> tuple[int, int]:
@@ -46,20 +54,64 @@ def run(invocation: Invocation) -> int:
         cuda = driver_cuda(settings.nvml_library)
     else:
         cuda = option("--cuda", CUDA, given.cuda)
+    screen = screen_of(sys.stdout, invocation.environ)
+    if given.chip is None:
+        return _machine(settings, cuda, screen, as_json=form == "json")
     release = fitting(installed(), cuda)[0]
     library = CuptiLibrary(release.library)
-    screen = screen_of(sys.stdout, invocation.environ)
-    answer: object
-    if given.chip is None:
-        every = check_all(library, release)
-        lines = listing(every, release, screen)
-        answer = [each.json for each in every]
-    else:
-        one = check(library, release, chip_of(given.chip, supported_chips(library)))
-        lines, answer = sheet(one, release, screen), one.json
-    for line in [json.dumps(answer, indent=2)] if form == "json" else lines:
-        print(encodable(line, sys.stdout.encoding))
+    one = check(library, release, chip_of(given.chip, supported_chips(library)))
+    _print([json.dumps(one.json, indent=2)] if form == "json" else sheet(one, release, screen))
     return STOPPED
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(encodable(line, sys.stdout.encoding), flush=True)
+
+
+def _machine(
+    settings: config.Settings, cuda: tuple[int, int] | None, screen: Screen, *, as_json: bool
+) -> int:
+    """Print what this machine has, and what CUPTI would sample of every chip."""
+    snapshot = _read(settings)
+    machine = machine_of(settings.path_procfs, cuda, snapshot)
+    found = pairs(snapshot)
+    if not as_json:
+        _print(safe(line) for line in machine.lines())  # a command that is wrapped cannot be copied
+        if found:
+            _print(("", *compared(found, snapshot, screen)))
+    every = []
+    if isinstance(machine.cupti, Release):
+        every = check_all(CuptiLibrary(machine.cupti.library), machine.cupti)
+        if not as_json:
+            _print(("", *listing(every, machine.cupti, screen)))
+    if as_json:
+        gpus, chips = ([each.json for each in some] for some in (found, every))
+        _print([json.dumps({"machine": machine.json, "gpus": gpus, "chips": chips}, indent=2)])
+    return STOPPED if every else FAILED
+
+
+def _read(settings: config.Settings) -> Snapshot:
+    """Return what the daemon of this machine reads; nothing where there is none."""
+    try:
+        return ask_daemon(daemon_of(settings, "counters check")).snapshot
+    except SourceError:
+        return Snapshot(0.0)
+
+
+def machine_of(procfs: Path, cuda: tuple[int, int] | None, snapshot: Snapshot) -> Machine:
+    """Return what this machine has of what CUPTI needs."""
+    sources = {
+        None if share.saturation is None else share.saturation.source
+        for gpu in snapshot.gpus
+        for share in gpu.shares
+    }
+    try:
+        cupti: Release | Unfit = fitting(installed(), cuda)[0]
+    except Unfit as unfit:
+        cupti = unfit
+    measured = bool(sources) and not sources & {None, ESTIMATE}
+    return Machine(cupti, capability(procfs), restricted(procfs), measured)
 
 
 def driver_cuda(path: str | None) -> tuple[int, int] | None:

@@ -8,8 +8,8 @@ from exporter.cli.command import Invocation
 from exporter.errors import ConfigError
 
 ACTIONS = {
-    "check": "Show which of CUPTI's metrics gives which signal, and what is missing; needs neither "
-    "GPU nor driver.",
+    "check": "Say whether CUPTI can sample on this machine, and the next command; then which of "
+    "its metrics gives which signal of each chip.",
     "pause": "Have the daemon of this machine hand its counters to a profiler, within 2 s.",
     "resume": "Have it take them again.",
 }

@@ -36,10 +36,10 @@ OLDEST = min(KNOWN)
 class Unfit(SourceError):
     """No installed release fits; the message is one line, with what to install."""
 
-    def __init__(self, state: str, message: str) -> None:
+    def __init__(self, state: str, reason: str, remedy: str) -> None:
         """Take the state of the readings that are missing because of it."""
-        self.state = state
-        super().__init__(message)
+        self.state, self.reason, self.remedy = state, reason, remedy
+        super().__init__(f"{reason}: {remedy}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +91,21 @@ def fitting(
     if driver is not None and driver < OLDEST:
         raise Unfit(
             "old_driver",
-            f"CUPTI can sample from driver 560 (CUDA {_text(OLDEST)}) on; "
-            f"this one has CUDA {_text(driver)}",
+            f"the driver has CUDA {_text(driver)}, and CUPTI can sample from {_text(OLDEST)} on",
+            "install driver 560 or newer",
         )
     fit = [each for each in releases if each.cuda in KNOWN and _runs(each.cuda, driver)]
     if fit:
         return tuple(sorted(fit, key=lambda each: each.cuda, reverse=True))
     if not releases:
-        raise Unfit("missing", f"CUPTI is not installed: {installation.adding(installation.CUPTI)}")
+        raise Unfit("missing", "CUPTI is not installed", installation.adding(installation.CUPTI))
     newest = max(known for known in KNOWN if _runs(known, driver))
     package = next(name for name, place in DISTRIBUTIONS.items() if place.endswith(str(newest[0])))
-    exact = f"{package}=={_text(newest)}.*"
     raise Unfit(
         "missing",
         f"{' and '.join(map(str, releases))} {'do' if releases[1:] else 'does'} not fit "
-        f"{'this exporter' if driver is None else f'a driver of CUDA {_text(driver)}'}: "
-        f"{installation.adding(exact)}",
+        f"{'this exporter' if driver is None else f'a driver of CUDA {_text(driver)}'}",
+        installation.adding(f"{package}=={_text(newest)}.*"),
     )
 
 

@@ -31,6 +31,8 @@ CUDA = {CU12: "12.9", CU13: "13.0"}
 PAGE = REPOSITORY / "docs" / "cupti.md"
 UNIT = Metric("tensor", "x" * 90, "tensor_fp16", MetricForm.PERCENT)
 LINK = Metric("pcie_receive", "pcie__read_bytes.sum", "pcie_receive_bytes", MetricForm.BYTES)
+NOBODY = "--url=http://127.0.0.1:9"
+COMMAND = (sys.executable, "-m", "exporter", "counters", "check", NOBODY)
 CHECKED = Checked("13.1.115", "TU102", 1, (UNIT, LINK), ("fp64",))
 
 
@@ -39,7 +41,7 @@ def printed(package: str, *words: str) -> str:
     """What the command prints, in a process of its own, as on a driver that the package is for."""
     release(package)
     done = subprocess.run(
-        [sys.executable, "-m", "exporter", "counters", "check", "--cuda", CUDA[package], *words],
+        [*COMMAND, "--cuda", CUDA[package], *words],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
@@ -64,11 +66,12 @@ def test_one_chip_as_json(package: str) -> None:
 
 
 def chips() -> list[dict[str, Any]]:
-    return json.loads(printed(CU13, "--format", "json"))  # type: ignore[no-any-return]
+    return json.loads(printed(CU13, "--format", "json"))["chips"]  # type: ignore[no-any-return]
 
 
 def test_all_chips_as_json() -> None:
-    """A list of the same, from Turing on."""
+    """A list of the same, from Turing on, behind the machine and the GPUs of its daemon."""
+    assert list(json.loads(printed(CU13, "--format", "json"))) == ["machine", "gpus", "chips"]
     found = {each["chip"]: each for each in chips()}
 
     assert json.loads(printed(CU13, "--chip", "GA102", "--format", "json")) == found["GA102"]
@@ -85,7 +88,7 @@ def test_the_page_has_what_the_command_prints() -> None:
     told = {
         chip: [sampled, missing] for names, sampled, missing in rows for chip in names.split(", ")
     }
-    header, *lines, _ = printed(CU13).splitlines()
+    header, *lines, _ = printed(CU13).split("\n\n")[-1].splitlines()
     missing, sampled = header.index("MISSING"), header.index("SAMPLED")
 
     assert {chip: [each.strip() for each in columns] for chip, columns in told.items()} == {
@@ -142,18 +145,30 @@ def test_a_mistake_is_one_line(
     assert len(err) < 300
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 def test_without_the_library_it_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line, exit code 1."""
+    """No, and the command is next; of one chip there is nothing to say. Exit code 1."""
     monkeypatch.setattr(releases, "DISTRIBUTIONS", {"no-such-package": "x"})
+    install = "pip install 'roofline-exporter[cupti]'"
 
-    assert outcome(capsys, "counters", "check", "--cuda", "13.0") == (
+    code, out, err = outcome(capsys, "counters", "check", NOBODY, "--cuda", "13.0")
+    assert (code, err) == (1, "")
+    first, _, last = out.splitlines()
+    assert (first, last) == ("Library: no, CUPTI is not installed", f"Next: {install}")
+
+    code, out, err = outcome(capsys, "counters", "check", NOBODY, "--format=json")
+    answer = json.loads(out)
+    assert (code, answer["chips"], answer["gpus"], err) == (1, [], [], "")
+    assert (answer["machine"]["cupti"], answer["machine"]["next"]) == (None, install)
+
+    assert outcome(capsys, "counters", "check", "--chip=GA102", "--cuda=13.0") == (
         1,
         "",
-        "roofline-exporter: CUPTI is not installed: pip install 'roofline-exporter[cupti]'\n",
+        f"roofline-exporter: CUPTI is not installed: {install}\n",
     )
-    assert outcome(capsys, "counters", "check", "--cuda=12.2")[0] == 1
+    assert outcome(capsys, "counters", "check", NOBODY, "--cuda=12.2")[0] == 1
 
 
 @pytest.mark.parametrize(

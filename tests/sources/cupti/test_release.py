@@ -79,7 +79,8 @@ def test_the_newest_that_the_driver_runs_comes_first(
             ["13.1.115"],
             (12, 2),
             "old_driver",
-            "CUPTI can sample from driver 560 (CUDA 12.6) on; this one has CUDA 12.2",
+            "the driver has CUDA 12.2, and CUPTI can sample from 12.6 on: "
+            "install driver 560 or newer",
         ),
         (
             ["13.2.75"],

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether CUPTI can sample on this machine, and the next command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.sources.cupti.release import Release, Unfit
+
+CAPABILITIES = {"CAP_PERFMON": 38, "CAP_SYS_ADMIN": 21}
+"""Those of which one is enough, by name: the number in the kernel's capability.h."""
+ALLOW = (
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' | "
+    "sudo tee /etc/modprobe.d/nvidia-profiling.conf && sudo reboot  "
+    "# or give the exporter CAP_PERFMON: docs/cupti.md#rights"
+)
+SAMPLE = "roofline-exporter --source.cupti"
+NOTHING = "nothing, the daemon measures every GPU"
+_ALLOWED = {True: "yes", False: "no", None: "not known"}
+_DRIVER = {
+    True: "the driver gives them to administrators alone (RmProfilingAdminOnly: 1)",
+    False: "the driver gives them to every user (RmProfilingAdminOnly: 0)",
+    None: "the driver does not say whom it gives them (no RmProfilingAdminOnly)",
+}
+"""By whether the driver restricts them."""
+
+
+def capability(procfs: Path) -> str | None:
+    """Return the name of a capability of this process with which it may read counters."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", _text(procfs / "self/status"), re.MULTILINE)
+    effective = int(found[1], 16) if found else 0
+    return next((name for name, bit in CAPABILITIES.items() if effective >> bit & 1), None)
+
+
+def restricted(procfs: Path) -> bool | None:
+    """Return whether the driver lets administrators alone read counters; None if not known."""
+    params = _text(procfs / "driver/nvidia/params")
+    found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)$", params, re.MULTILINE)
+    return None if found is None else found[1] != "0"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has of what CUPTI needs."""
+
+    cupti: Release | Unfit
+    capability: str | None
+    restricted: bool | None
+    all_measured: bool = False
+    """Whether a daemon measures all its GPUs already."""
+
+    @property
+    def allowed(self) -> bool | None:
+        """Whether this process may read counters; None if that is not known."""
+        if self.capability is not None:
+            return True
+        return None if self.restricted is None else not self.restricted
+
+    @property
+    def next(self) -> str:
+        """The next command."""
+        if self.all_measured:
+            return NOTHING
+        if isinstance(self.cupti, Unfit):
+            return self.cupti.remedy
+        return ALLOW if self.allowed is False else SAMPLE
+
+    @property
+    def json(self) -> dict[str, object]:
+        """The same as values of JSON; null is not known."""
+        return {
+            "cupti": self.cupti.version if isinstance(self.cupti, Release) else None,
+            "counters_allowed": self.allowed,
+            "capability": self.capability,
+            "driver_restricts": self.restricted,
+            "next": self.next,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield what is there, yes or no, and the next command."""
+        found, right = self.cupti, self.capability or "no CAP_PERFMON"
+        yield f"Library: {f'no, {found.reason}' if isinstance(found, Unfit) else f'yes, {found}'}"
+        driver = _DRIVER[self.restricted]
+        yield f"Counters: {_ALLOWED[self.allowed]}, {driver}; this process has {right}"
+        yield f"Next: {self.next}"

@@ -22,6 +22,7 @@ from exporter.model.snapshot import (
     Share,
 )
 from exporter.web import waits
+from exporter.web.wording.facts import WIDEST_BAND_RATIO
 
 LINKS = {
     "pcie_rx": "pcie_receive_bytes",
@@ -42,8 +43,6 @@ COLUMNS = (
 """Units as in the snapshot: ratios, watts, hertz, degrees Celsius, bytes, bytes/s, FLOP/s.
 `throttled` is a bit for each of `THROTTLE_REASONS` that held, in their order."""
 
-WIDEST_BAND_RATIO = 0.9
-"""Bounds of a saturation that are further apart say nothing: it is not known."""
 ESTIMATE = "estimate"
 """What `Saturation.source` says of bounds that follow from utilization."""
 _BITS = {reason: 1 << bit for bit, reason in enumerate(THROTTLE_REASONS)}

@@ -12,6 +12,9 @@ from exporter.model.snapshot import Holder
 OBSERVED_RATIO = 0.9
 """An idle GPU was idle for this share of the window; the clocks of both never agree exactly."""
 
+WIDEST_BAND_RATIO = 0.9
+"""Bounds that are further apart say nothing: what they bound is not known."""
+
 
 class Range(NamedTuple):
     """Bounds of a ratio; equal where it is measured."""

@@ -112,10 +112,10 @@ def _more(one: Facts, counting: Counting) -> str:
     return f"{', or '.join(ways)}; {_JOB}"
 
 
-def _measured_by(facts: Facts, counting: Counting) -> str:
+def _measured_by(counting: Counting) -> str:
     """Return how a GPU is measured: "measured by DCGM but for the SMs, FP64"."""
     if counting.source is None:
-        return "not measured" if facts.saturation is None else "not measured, only bounded"
+        return "not measured"
     named = _SOURCES.get(counting.source, counting.source)
     lacks = [_UNITS[each] for each in counting.unmeasured if each in _UNITS]
     lacking = "" if counting.complete or not lacks else f" but for {', '.join(lacks)}"
@@ -132,7 +132,7 @@ def sentence(facts: Facts) -> str | None:
     counting = facts.counting
     if counting is None or facts.down_reason is not None or facts.divided:
         return None
-    said = ": ".join(filter(None, (_measured_by(facts, counting), _advice(facts, counting))))
+    said = ": ".join(filter(None, (_measured_by(counting), _advice(facts, counting))))
     return f"{said[:1].upper()}{said[1:]}."
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.model.xids import XIDS, describe
-from exporter.web.wording.facts import Facts, XidSeen
+from exporter.web.wording.facts import WIDEST_BAND_RATIO, Facts, XidSeen
 from exporter.web.wording.numbers import (
     cut,
     duration,
@@ -278,7 +278,7 @@ _NOTHING, _ALL = 0.0005, 0.995
 
 
 def bounds_sentence(bounds: Mapping[str, tuple[float, float]]) -> str | None:
-    """Return the bounds of the time parts; those bounded by 0 and 100 % are left out."""
+    """Return the bounds of the time parts; those that are too far apart to tell are left out."""
     said = [f"{PARTS[part]} {found}" for part in PARTS if (found := _said(bounds.get(part)))]
     return f"Where the time goes: {'; '.join(said)}." if said else None
 
@@ -289,6 +289,8 @@ def _said(bounds: tuple[float, float] | None) -> str | None:
     lower, upper = bounds
     if percent(lower) == percent(upper):
         return percent(lower)
+    if upper - lower > WIDEST_BAND_RATIO:
+        return None
     if upper >= _ALL:
-        return None if lower < _NOTHING else f"at least {percent(lower)}"
+        return f"at least {percent(lower)}"
     return f"at most {percent(upper)}" if lower < _NOTHING else span(lower, upper)

@@ -7,7 +7,7 @@ import re
 
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import fixed, gibibytes, percent_number
-from exporter.web.wording.phrases import NOTABLE_IDLE_RATIO, down_reason, most_stalled
+from exporter.web.wording.phrases import NOT_KNOWN, NOTABLE_IDLE_RATIO, down_reason, most_stalled
 from exporter.web.wording.state import condition, hides_limiter, state, works_near_a_limit
 from exporter.web.wording.whose import given, is_unopened, owner
 
@@ -51,10 +51,11 @@ def down(facts: Facts) -> str | None:
 
 
 def saturation(facts: Facts) -> str | None:
-    """Return a measured saturation as one number, an estimate as bounds."""
+    """Return a measured saturation as one number, an estimate as bounds; of a GPU that is known to
+    work at least "not known"."""
     found = facts.saturation
     if found is None:
-        return None
+        return None if facts.busy_ratio is None or facts.divided else NOT_KNOWN
     return ratio(found.ratio.lower) if found.measured else _bounds(found.ratio)
 
 

@@ -369,7 +369,7 @@ def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> No
     assert " 100 %      85 %  gpm " in measured
     assert "not idle" in measured
     assert "idle free" in estimated
-    assert better[0].startswith("GPU 1: not measured, only bounded: ")
+    assert better[0].startswith("GPU 1: not measured: ")
 
     answer = json.loads(run("status", nobody, "--json", "--poll.interval=500ms", env=env).stdout)
     assert [gpu["index"] for gpu in answer["gpus"]] == [0, 1]

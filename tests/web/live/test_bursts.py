@@ -121,7 +121,7 @@ def test_bounds_are_of_the_last_ten_seconds_too(shown: Shown, gpu: int) -> None:
         values = values_of(rows[gpu])
         assert values["saturation_lower"] == 0
         assert duty - 0.15 <= values["saturation_upper"] < 1
-        assert rows[gpu]["words"]["measure"].startswith("Not measured, only bounded: ")
+        assert rows[gpu]["words"]["measure"].startswith("Not measured: ")
 
 
 def test_trails_stay_where_the_point_is(shown: Shown) -> None:

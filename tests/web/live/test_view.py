@@ -310,7 +310,7 @@ def test_the_node_says_once_what_would_measure_several_gpus() -> None:
     gpus = [snapshots.t4_estimate(index) for index in range(6)]
     found = view(snapshots.snapshot(*gpus, snapshots.h100_training(6), snapshots.lost(7)))
     said = found["measure"]
-    assert said.startswith("GPU 0, GPU 1, GPU 2, GPU 3 and 2 more: not measured, only bounded: ")
+    assert said.startswith("GPU 0, GPU 1, GPU 2, GPU 3 and 2 more: not measured: ")
     assert said.count("pip install") == 1
     assert "GPU 6" not in said
     assert "GPU 7" not in said

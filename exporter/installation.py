@@ -22,22 +22,21 @@ class Environment(NamedTuple):
 
     prefix: str
     """sys.prefix"""
-    executable: str = "/usr/bin/python3"
     files: frozenset[str] = frozenset()
     """The names in the folder of the environment."""
-    is_virtual: bool = True
     has_pip: bool = True
     in_image: bool = False
     """Whether the variables of the container image are set."""
     working: str = "/"
     home: str = "/"
 
-    def shown(self, path: str) -> str:
-        """Return a path for a shell: below the working folder, below ``~``, or in full."""
+    @property
+    def folder(self) -> str:
+        """The prefix for a shell: below the working folder, below ``~``, or in full."""
         for folder, before in ((self.working, ""), (self.home, "~/")):
-            if folder != "/" and path.startswith(f"{folder}/"):
-                return before + shlex.quote(path.removeprefix(f"{folder}/"))
-        return shlex.quote(path)
+            if folder != "/" and self.prefix.startswith(f"{folder}/"):
+                return before + shlex.quote(self.prefix.removeprefix(f"{folder}/"))
+        return shlex.quote(self.prefix)
 
 
 _COMMANDS: tuple[tuple[Callable[[Environment], bool], str], ...] = (
@@ -51,12 +50,8 @@ _COMMANDS: tuple[tuple[Callable[[Environment], bool], str], ...] = (
         "build an image with {package} (docs/cupti.md#install)",
     ),
     (lambda here: here.prefix == _IMAGE, "sudo {folder}/bin/pip install {package}"),
-    (
-        lambda here: here.is_virtual and not here.has_pip,
-        "uv pip install --python {folder} {package}",
-    ),
-    (lambda here: here.is_virtual, "{folder}/bin/pip install {package}"),
-    (lambda here: True, "{executable} -m pip install {package}"),
+    (lambda here: not here.has_pip, "uv pip install --python {folder} {package}"),
+    (lambda here: True, "{folder}/bin/pip install {package}"),
 )
 """The first whose condition holds."""
 
@@ -64,12 +59,8 @@ _COMMANDS: tuple[tuple[Callable[[Environment], bool], str], ...] = (
 def command(requirement: str, here: Environment) -> str:
     """Return the command that adds a package, or an extra, to an environment."""
     form = next(form for holds, form in _COMMANDS if holds(here))
-    return form.format(
-        name=Path(here.prefix).name,
-        package=f"'{requirement}'",
-        folder=here.shown(here.prefix),
-        executable=here.shown(here.executable),
-    )
+    name = Path(here.prefix).name
+    return form.format(name=name, package=f"'{requirement}'", folder=here.folder)
 
 
 @cache
@@ -77,9 +68,7 @@ def adding(requirement: str) -> str:
     """Return the command that adds a package to the environment of this process."""
     here = Environment(
         prefix=sys.prefix,
-        executable=sys.executable,
         files=frozenset(os.listdir(sys.prefix)),
-        is_virtual=sys.prefix != sys.base_prefix,
         has_pip=importlib.util.find_spec("pip") is not None,
         in_image="NVIDIA_VISIBLE_DEVICES" in os.environ,
         working=os.environ.get("PWD", "/"),

@@ -51,17 +51,10 @@ IMAGE = "/opt/roofline-exporter"
             Environment(IMAGE, has_pip=False, in_image=True),
             "build an image with 'roofline-exporter[cupti]' (docs/cupti.md#install)",
         ),
+        (Environment("/usr"), "/usr/bin/pip install 'roofline-exporter[cupti]'"),
         (
-            Environment("/usr", "/usr/bin/python3.12", is_virtual=False),
-            "/usr/bin/python3.12 -m pip install 'roofline-exporter[cupti]'",
-        ),
-        (
-            Environment(f"{HOME}/conda", f"{HOME}/conda/bin/python", is_virtual=False, home=HOME),
-            "~/conda/bin/python -m pip install 'roofline-exporter[cupti]'",
-        ),
-        (
-            Environment(f"{HOME}/conda", f"{HOME}/conda/bin/python", is_virtual=False, home="/"),
-            f"{HOME}/conda/bin/python -m pip install 'roofline-exporter[cupti]'",
+            Environment(f"{HOME}/conda", home=HOME),
+            "~/conda/bin/pip install 'roofline-exporter[cupti]'",
         ),
     ],
     ids=lambda value: value.split("/", 1)[0] if isinstance(value, str) else "",

@@ -90,38 +90,20 @@ class _Bounded(NamedTuple):
 
 
 class _Mean(NamedTuple):
-    """Integral of a ratio, and the seconds over which it was known."""
+    """Integral of a rate, and the seconds over which it was known."""
 
     seconds: float = 0.0
     integral: float = 0.0
 
-    def after(self, ratio: float | None, seconds: float) -> _Mean:
+    def after(self, rate: float | None, seconds: float) -> _Mean:
         """Return the integral with one more interval."""
-        if ratio is None:
+        if rate is None:
             return self
-        return _Mean(self.seconds + seconds, self.integral + ratio * seconds)
+        return _Mean(self.seconds + seconds, self.integral + rate * seconds)
 
     def since(self, before: _Mean) -> float | None:
         """Return the mean since `before`; None if it was never known."""
         return _over(self.integral - before.integral, self.seconds - before.seconds)
-
-
-class _Estimated(NamedTuple):
-    """Integrals of the estimated DRAM activity and traffic, and the seconds that have one."""
-
-    seconds: float = 0.0
-    activity: float = 0.0
-    traffic_bytes: float = 0.0
-
-    def after(self, activity: float | None, traffic: float | None, seconds: float) -> _Estimated:
-        """Return the integrals with one more interval; it adds nothing without an estimate."""
-        if activity is None:
-            return self
-        return _Estimated(
-            self.seconds + seconds,
-            self.activity + activity * seconds,
-            self.traffic_bytes + (traffic or 0.0) * seconds,
-        )
 
 
 class _Mark(NamedTuple):
@@ -139,7 +121,9 @@ class _Mark(NamedTuple):
     """Integral of the saturation, by the busiest unit."""
     watts: float | None = None
     """Mean power of the board."""
-    estimated: _Estimated = _Estimated()
+    dram_estimate: _Mean = _Mean()
+    traffic_estimate: _Mean = _Mean()
+    """0 where there is an estimate of the activity alone."""
     memory: _Mean = _Mean()
     """Of the driver's memory utilization."""
 
@@ -187,6 +171,7 @@ class RecentWindow:
             settled = settled.after(utilization, interval_seconds)
         ran = _grown_each(totals.ran_seconds, last.totals.ran_seconds)
         seen = ran.get("limited_seconds", 0.0)
+        likely = None if saturation is None else saturation.estimates.get("dram")
         units = last.units
         if saturation is not None and saturation.unit is not None:
             gave = _grown(totals.saturation_seconds, last.totals.saturation_seconds)
@@ -203,10 +188,9 @@ class RecentWindow:
                 last.unread + seen * _leaves_out_work(saturation),
                 units,
                 None if energy_joules is None else energy_joules / interval_seconds,
-                last.estimated.after(
-                    None if saturation is None else saturation.estimates.get("dram"),
-                    traffic_estimate,
-                    interval_seconds,
+                last.dram_estimate.after(likely, interval_seconds),
+                last.traffic_estimate.after(
+                    None if likely is None else traffic_estimate or 0.0, interval_seconds
                 ),
                 last.memory
                 if utilization is None
@@ -280,9 +264,10 @@ class RecentWindow:
         traffic = now.traffic.mean_since(then.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
-        estimated = (now.estimated.seconds - then.estimated.seconds) if dram is None else 0.0
-        moved = now.estimated.traffic_bytes - then.estimated.traffic_bytes
-        likely = now.estimated.activity - then.estimated.activity
+        likely = moved = None
+        if dram is None:
+            likely = now.dram_estimate.since(then.dram_estimate)
+            moved = now.traffic_estimate.since(then.traffic_estimate)
         return Recent(
             seconds=ran.get("limited_seconds") or polled,
             busy_ratio=rates.get("engine", used),
@@ -301,8 +286,8 @@ class RecentWindow:
             flops_bounds_per_second=work,
             dram_bytes_per_second=dram,
             dram_bounds_bytes_per_second=traffic,
-            estimates={"dram": likely / estimated} if estimated else {},
-            dram_estimate_bytes_per_second=moved / estimated if estimated and moved else None,
+            estimates={} if likely is None else {"dram": likely},
+            dram_estimate_bytes_per_second=moved or None,
             intensity_flops_per_byte=point,
             intensity_bounds_flops_per_byte=(
                 intensity_bounds(work, dram, traffic) if point is None else None

@@ -80,13 +80,13 @@ def _machine(
         _print(safe(line) for line in machine.lines())  # a command that is wrapped cannot be copied
         if found:
             _print(("", *compared(found, snapshot, screen)))
-    every = []
-    if isinstance(machine.cupti, Release):
-        every = check_all(CuptiLibrary(machine.cupti.library), machine.cupti)
+    every, release = [], machine.cupti
+    if isinstance(release, Release):
+        every = check_all(CuptiLibrary(release.library), release)
         if not as_json:
-            _print(("", *listing(every, machine.cupti, screen)))
+            _print(("", *listing(every, release, screen)))
     if as_json:
-        gpus, chips = ([each.json for each in some] for some in (found, every))
+        gpus, chips = [each._asdict() for each in found], [each.json for each in every]
         _print([json.dumps({"machine": machine.json, "gpus": gpus, "chips": chips}, indent=2)])
     return STOPPED if every else FAILED
 

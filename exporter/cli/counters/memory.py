@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from exporter.cli.terminal.screen import Screen, wrapped
 from exporter.cli.terminal.table import Cell, Column, laid_out
@@ -15,28 +15,14 @@ from exporter.web.facts import notice_of
 from exporter.web.wording.numbers import percent
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(NamedTuple):
     """The means of the last 10 s of one GPU."""
 
     gpu: str
-    memory_utilization: float
-    dram: float
-
-    @property
-    def estimate(self) -> float:
-        """What the DRAM activity would be estimated at without counters."""
-        return DRAM_PER_MEMORY_UTILIZATION * self.memory_utilization
-
-    @property
-    def json(self) -> dict[str, str | float]:
-        """The same as values of JSON."""
-        return {
-            "gpu": self.gpu,
-            "memory_utilization_ratio": self.memory_utilization,
-            "dram_estimate_ratio": self.estimate,
-            "dram_ratio": self.dram,
-        }
+    memory_utilization_ratio: float
+    dram_estimate_ratio: float
+    """What the DRAM activity would be estimated at without counters."""
+    dram_ratio: float
 
 
 def pairs(snapshot: Snapshot) -> list[Pair]:
@@ -49,17 +35,19 @@ def pairs(snapshot: Snapshot) -> list[Pair]:
             dram = None if recent is None else recent.active_ratio.get("dram")
             if memory is not None and dram is not None:
                 name = share_name(gpu.device.index, share.gpu_instance)
-                found.append(Pair(name, memory, dram))
+                found.append(Pair(name, memory, DRAM_PER_MEMORY_UTILIZATION * memory, dram))
     return found
+
+
+def _percents(header: str, rank: int, of: Callable[[Pair], float]) -> Column[Pair]:
+    return Column(header, lambda each: Cell(percent(of(each))), rank, right=True)
 
 
 _COLUMNS: tuple[Column[Pair], ...] = (
     Column("GPU", lambda each: Cell(each.gpu), 1),
-    Column("m", lambda each: Cell(percent(each.memory_utilization)), 2, right=True),
-    Column(
-        f"{DRAM_PER_MEMORY_UTILIZATION} m", lambda each: Cell(percent(each.estimate)), 3, right=True
-    ),
-    Column("D", lambda each: Cell(percent(each.dram)), 2, right=True),
+    _percents("m", 2, lambda each: each.memory_utilization_ratio),
+    _percents(f"{DRAM_PER_MEMORY_UTILIZATION} m", 4, lambda each: each.dram_estimate_ratio),
+    _percents("D", 3, lambda each: each.dram_ratio),
 )
 
 
@@ -70,6 +58,5 @@ def compared(found: Sequence[Pair], snapshot: Snapshot, screen: Screen) -> Itera
         "Means of the last 10 s. m: the driver's memory utilization; D: the DRAM activity that is "
         f"measured, where GPUs without counters have the estimate {DRAM_PER_MEMORY_UTILIZATION} m."
     )
-    for text in (note, notice_of(snapshot) or ""):
-        if text:
-            yield from (screen.painted(line, "faint") for line in wrapped(text, screen.columns))
+    for text in filter(None, (note, notice_of(snapshot))):
+        yield from (screen.painted(line, "faint") for line in wrapped(text, screen.columns))

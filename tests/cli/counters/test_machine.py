@@ -112,7 +112,7 @@ def test_memory_utilization_stands_beside_the_dram_activity() -> None:
     assert header.split() == ["GPU", "m", "0.77", "m", "D"]
     assert row.split() == ["0", "60", "%", "46", "%", "50", "%"]
     assert " ".join(note).startswith("Means of the last 10 s. m: the driver's memory utilization")
-    assert pair.json == {
+    assert pair._asdict() == {
         "gpu": "0",
         "memory_utilization_ratio": 0.6,
         "dram_estimate_ratio": pytest.approx(0.462),

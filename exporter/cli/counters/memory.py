@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from exporter.cli.terminal.screen import Screen, wrapped
 from exporter.cli.terminal.table import Cell, Column, laid_out
-from exporter.derive.saturation import DRAM_PER_MEMORY_UTILIZATION
 from exporter.model.reading import share_name
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import DRAM_PER_MEMORY_UTILIZATION, Snapshot
 from exporter.web.facts import notice_of
 from exporter.web.wording.numbers import percent
 

@@ -138,7 +138,7 @@ def test_hover_click_and_keys(serve: Serve, view: OpenPage) -> None:
 
 
 def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
-    """Each set of ceilings can be chosen; a GPU without counters is a band."""
+    """Each set of ceilings can be chosen; a GPU without counters is a ring."""
     live = serve(MIXED)
     shown = view().open(live.url)
     page = shown.page
@@ -149,7 +149,7 @@ def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     expect(point).to_have_count(1)
     expect(point).to_have_class("point series-1 estimate")
     expect(point).to_have_attribute(
-        "aria-label", re.compile(r"^GPU 1: somewhere below [\d.]+ TFLOP/s, at most \d+ GB/s of")
+        "aria-label", re.compile(r"^GPU 1: about 12.0 TFLOP/s at about \d+ FLOP/B, from the job")
     )
     shown.screenshot("bounds")
     shown.row("GPU 2/1").locator(".state").click()
@@ -343,12 +343,11 @@ def test_the_legend_names_what_is_drawn(serve: Serve, view: OpenPage) -> None:
     )
     expect(clock).to_have_count(1)
     page.locator("#model").select_option(index=1)
-    expect(legend).to_have_text(["datasheet", re.compile("likely traffic, work not known")])
+    estimate = [re.compile("from the job and the driver"), re.compile("bounds")]
+    expect(legend).to_have_text(["datasheet", *estimate])
     expect(clock).to_have_count(0)
     shown.row("GPU 1").locator(".state").click()
-    expect(legend).to_have_text(
-        ["datasheet", re.compile("at the clock of GPU 1, "), re.compile("likely traffic")]
-    )
+    expect(legend).to_have_text(["datasheet", re.compile("at the clock of GPU 1, "), *estimate])
     expect(clock).to_have_count(1)
 
 

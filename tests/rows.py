@@ -47,15 +47,7 @@ def expected_rows(node: Node, processes: ProcessRows | None = None) -> list[Row]
         names = tuple(label.name for label in family.labels)
         [found] = subjects(node, [reader.part], _device_labels, _rank_labels, NO_DEVICE)
         for device, subject in found:
-            answer = reader.read(subject)
-            values: list[tuple[tuple[str, ...], float]]
-            if reader.shape == "one":
-                values = [] if answer is None else [((), answer)]
-            elif reader.shape == "by_label":
-                values = [((key,), value) for key, value in answer.items()]
-            else:
-                values = list(answer)
-            for own, value in values:
+            for own, value in reader.read(subject):
                 if math.isfinite(value):
                     pairs = {**device, **dict(zip(names, own, strict=True))}
                     rows.append((family.name, frozenset(pairs.items()), float(value)))

@@ -6,6 +6,7 @@ Sample lines are the same in all three; only the headings above them and the end
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -17,7 +18,6 @@ from prometheus_client.exposition import (
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_1_0_0
 
 Format = Literal["text-0.0.4", "text-1.0.0", "openmetrics-1.0.0"]
-FORMATS: tuple[Format, ...] = ("text-0.0.4", "text-1.0.0", "openmetrics-1.0.0")
 
 END: dict[Format, str] = {"text-0.0.4": "", "text-1.0.0": "", "openmetrics-1.0.0": "# EOF\n"}
 
@@ -37,42 +37,31 @@ def escaped(value: str) -> str:
     return value.encode("utf-8", "replace").decode("utf-8").translate(_ESCAPES)
 
 
-def labels_text(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+def labels_text(pairs: Iterable[tuple[str, str]]) -> str:
     """Return the label pairs between the braces of a sample."""
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return ",".join([f'{name}="{escaped(value)}"' for name, value in pairs])
 
 
-def heading(form: Format, name: str, base_name: str, kind: str, unit: str, text: str) -> str:
-    """Return the comment lines above the samples of a family.
+def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict[Format, str]:
+    """Return the comment lines above the samples of a family, in every format.
 
-    Args:
-        form: the format.
-        name: the exposed name, with ``_total`` or ``_info``.
-        base_name: the name without it, which is the family's name in OpenMetrics.
-        kind: counter, gauge or info.
-        unit: the end of `base_name`, or empty.
-        text: the HELP line, without quotes, backslashes or line ends.
+    `base_name` is `name` without ``_total`` or ``_info``. The `text` of the HELP line has no
+    quotes, backslashes or line ends.
     """
-    if form == "openmetrics-1.0.0":
-        lines = f"# HELP {base_name} {text}\n# TYPE {base_name} {kind}\n"
-        return f"{lines}# UNIT {base_name} {unit}\n" if unit else lines
-    return f"# HELP {name} {text}\n# TYPE {name} {'gauge' if kind == 'info' else kind}\n"
+    plain = f"# HELP {name} {text}\n# TYPE {name} {'gauge' if kind == 'info' else kind}\n"
+    openmetrics = f"# HELP {base_name} {text}\n# TYPE {base_name} {kind}\n"
+    if unit:
+        openmetrics += f"# UNIT {base_name} {unit}\n"
+    return {"text-0.0.4": plain, "text-1.0.0": plain, "openmetrics-1.0.0": openmetrics}
 
 
-LONGEST_KEPT = 1024
-"""Longer Accept headers, in characters, are not cached."""
-
-
+@lru_cache(maxsize=64)
 def negotiate(accept: str) -> tuple[Format, str]:
     """Return the format for an Accept header, and the Content-Type to answer with.
 
     The choice is client_python's. All names here are legal without escaping, so every escaping
     scheme leaves them as they are, except ``dots``, which is answered with ``underscores``.
     """
-    return _negotiated(accept) if len(accept) > LONGEST_KEPT else _kept_negotiated(accept)
-
-
-def _negotiated(accept: str) -> tuple[Format, str]:
     try:
         chosen = choose_encoder(accept)[1]
     except TypeError:  # a version that is not a number
@@ -86,6 +75,3 @@ def _negotiated(accept: str) -> tuple[Format, str]:
     if not scheme:
         return form, _CONTENT_TYPE[form]
     return form, f"{_CONTENT_TYPE[form]}; escaping={'underscores' if scheme == 'dots' else scheme}"
-
-
-_kept_negotiated = lru_cache(maxsize=64)(_negotiated)

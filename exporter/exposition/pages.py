@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from prometheus_client import ProcessCollector
 
 from exporter.exposition.dcgm.field import Names
-from exporter.exposition.formats import Format
+from exporter.exposition.formats import Format, headings
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import CAPPED, dropped_series
-from exporter.exposition.render import Block, Renderer, RenderOptions, headings, page
+from exporter.exposition.render import Block, Renderer, RenderOptions, page
 from exporter.model.daemon import Daemon
 from exporter.model.snapshot import Snapshot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from exporter.exposition.labels import Label, Scope
 from exporter.model.daemon import Daemon
@@ -39,7 +39,6 @@ from exporter.model.training import Collectives, Loader, TrainingTotals
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]
 Rows = Iterable[tuple[LabelValues, Number]]
-Shape = Literal["one", "by_label", "rows"]
 T = TypeVar("T")
 L = TypeVar("L")
 
@@ -58,37 +57,44 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ValueReader:
-    """How to read a family's values: from which part, by which labels, with which function."""
+    """How to read a family's values: from which part, by which labels, with which function.
+
+    A value that is not known has no row.
+    """
 
     part: Part[Any]
-    shape: Shape
     labels: tuple[Label, ...]
-    read: Callable[[Any], Any]
+    read: Callable[[Any], Rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[T]):
-    """A kind of object in a snapshot that families read.
-
-    A reader returns one value, values by one label, or rows of label values. None, or a missing
-    row, is "not known".
-    """
+    """A kind of object in a snapshot that families read."""
 
     scope: Scope
     pick: Callable[[Any], T | None]
     """Takes the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, by scope."""
 
     def one(self, read: Callable[[T], Number | None]) -> ValueReader:
-        """Read one value."""
-        return ValueReader(self, "one", (), read)
+        """Read one value, or None."""
+
+        def rows(subject: T) -> Rows:
+            value = read(subject)
+            return () if value is None else (((), value),)
+
+        return ValueReader(self, (), rows)
 
     def by_label(self, label: Label, read: Callable[[T], Mapping[str, Number]]) -> ValueReader:
         """Read values by one label."""
-        return ValueReader(self, "by_label", (label,), read)
+        return ValueReader(
+            self,
+            (label,),
+            lambda subject: [((key,), value) for key, value in read(subject).items()],
+        )
 
     def rows(self, labels: tuple[Label, ...], read: Callable[[T], Rows]) -> ValueReader:
         """Read values, each with the values of all these labels."""
-        return ValueReader(self, "rows", labels, read)
+        return ValueReader(self, labels, read)
 
 
 GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
@@ -138,18 +144,7 @@ def subjects(
     rank_label: Callable[[Rank], L],
     no_device: L,
 ) -> list[list[tuple[L, Any]]]:
-    """Return the objects of each part in this snapshot, with their labels.
-
-    Args:
-        node: the snapshot and the exporter's own state.
-        parts: the parts to look up.
-        label: returns the label of a device, or of one GPU instance of it.
-        rank_label: returns the label of a rank with its device.
-        no_device: the label of the node.
-
-    Returns:
-        For each part its objects, in the order of the GPUs or of the ranks.
-    """
+    """Return the objects of each part, with the label of their GPU or instance, rank, or node."""
     gpus: list[tuple[L, Any]] = []
     boards: list[tuple[L, Any]] = []
     shares: list[tuple[L, Any]] = []
@@ -169,15 +164,13 @@ def subjects(
             for _, gpu in gpus
             for instance, found in _states(gpu)
         ]
-    ranks: list[tuple[L, Any]] = []
-    for rank in node.snapshot.ranks if node.snapshot is not None else ():
-        ranks.append((rank_label(rank), rank))
+    ranks = node.snapshot.ranks if node.snapshot is not None else ()
     owners: dict[Scope, list[tuple[L, Any]]] = {
         "gpu": gpus,
         "board": boards,
         "share": shares,
         "reading": states,
-        "rank": ranks,
+        "rank": [(rank_label(rank), rank) for rank in ranks],
         "node": [(no_device, node)],
     }
     return [

@@ -10,9 +10,9 @@ from typing import Any
 
 from exporter.exposition.catalogue import selected
 from exporter.exposition.family import Family, Level
-from exporter.exposition.formats import END, FORMATS, Format, escaped, heading, labels_text
+from exporter.exposition.formats import END, Format, headings, labels_text
 from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS
-from exporter.exposition.parts import Node, Part, Shape, is_same, subjects
+from exporter.exposition.parts import LabelValues, Node, Part, is_same, subjects
 from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
@@ -39,11 +39,6 @@ class Block:
     """As exposed, and without ``_total`` or ``_info``."""
     headings: Mapping[Format, str]
     lines: str
-
-
-def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict[Format, str]:
-    """Return the heading of a family in every format."""
-    return {form: heading(form, name, base_name, kind, unit, text) for form in FORMATS}
 
 
 def page(blocks: Iterable[Block], form: Format) -> bytes:
@@ -73,89 +68,36 @@ _Owner = tuple[object, ...]
 """The label values of a device or a rank; None for an omitted label."""
 
 
-def _joined(device: str, own: str) -> str:
-    return f"{device},{own}" if device and own else device or own
-
-
 class _FamilyLines:
-    """The series of one family, by device labels; subclasses render one shape each."""
+    """The series of one family in the last snapshot."""
 
     def __init__(self, family: Family, part: int) -> None:
-        self.family = family
         self.part = part
-        self.names = (family.name, family.base_name)
-        self.headings = headings(
-            family.name, family.base_name, family.kind, family.unit, family.help
-        )
+        self._family = family
+        self._names = (family.name, family.base_name)
+        self._headings = headings(*self._names, family.kind, family.unit, family.help)
         self._read = family.reader.read
         self._labels = tuple(label.name for label in family.labels)
-        self._lines: dict[str, Any] = {}
-
-    def keep(self, devices: set[str]) -> None:
-        """Forget the series of devices that are gone."""
-        self._lines = {name: lines for name, lines in self._lines.items() if name in devices}
+        self._lines: dict[tuple[str, LabelValues], _Line] = {}
 
     def block(self, found: list[tuple[str, Any]]) -> Block | None:
         """Return the family for the objects of its part; None without samples."""
-        lines = "".join(self.render(found))
-        return Block(self.names, self.headings, lines) if lines else None
-
-    def render(self, found: list[tuple[str, Any]]) -> list[str]:
-        """Return the sample lines for the objects of the family's part."""
-        raise NotImplementedError
-
-
-class _One(_FamilyLines):
-    def render(self, found: list[tuple[str, Any]]) -> list[str]:
-        out: list[str] = []
-        read, lines = self._read, self._lines
-        for device, subject in found:
-            value = read(subject)
-            if value is None:
-                continue
-            line = lines.get(device)
-            if line is None:
-                line = lines[device] = _Line(self.family.name, device)
-            out.append(line.text if value == line.value else line.of(value))
-        return out
-
-
-class _ByLabel(_FamilyLines):
-    def render(self, found: list[tuple[str, Any]]) -> list[str]:
-        out: list[str] = []
-        [name] = self._labels
-        for device, subject in found:
-            lines = self._lines.setdefault(device, {})
-            for key, value in self._read(subject).items():
-                line = lines.get(key)
-                if line is None:
-                    if not self.family.lists((key,)):
-                        continue
-                    own = f'{name}="{escaped(key)}"'
-                    line = lines[key] = _Line(self.family.name, _joined(device, own))
-                out.append(line.text if value == line.value else line.of(value))
-        return out
-
-
-class _Rows(_FamilyLines):
-    def render(self, found: list[tuple[str, Any]]) -> list[str]:
+        before, now = self._lines, {}
         out: list[str] = []
         for device, subject in found:
-            before = self._lines.get(device, {})
-            now = self._lines[device] = {}  # evict rows of earlier ticks
             for values, value in self._read(subject):
-                line = before.get(values)
+                series = device, values
+                line = before.get(series)
                 if line is None:
-                    if not self.family.lists(values):
+                    if not self._family.lists(values):
                         continue
-                    own = labels_text(self._labels, values)
-                    line = _Line(self.family.name, _joined(device, own))
-                now[values] = line
+                    own = labels_text(zip(self._labels, values, strict=True))
+                    line = _Line(self._family.name, ",".join(filter(None, (device, own))))
+                now[series] = line
                 out.append(line.text if value == line.value else line.of(value))
-        return out
-
-
-_SHAPES: dict[Shape, type[_FamilyLines]] = {"one": _One, "by_label": _ByLabel, "rows": _Rows}
+        self._lines = now
+        text = "".join(out)
+        return Block(self._names, self._headings, text) if text else None
 
 
 class Renderer:
@@ -168,8 +110,7 @@ class Renderer:
         families = selected(options.level, options.exclude, options.processes)
         self._parts: list[Part[Any]] = list(dict.fromkeys(each.reader.part for each in families))
         self._families = [
-            _SHAPES[each.reader.shape](each, self._parts.index(each.reader.part))
-            for each in families
+            _FamilyLines(each, self._parts.index(each.reader.part)) for each in families
         ]
         self._owners: dict[_Owner, str] = {}
         self._found: list[list[tuple[str, Any]]] = [[] for _ in self._parts]
@@ -182,7 +123,8 @@ class Renderer:
         def name(owner: _Owner, labels: tuple[str, ...]) -> str:
             text = self._owners.get(owner)
             if text is None:
-                text = _known_labels(labels, owner)
+                pairs = zip(labels, owner, strict=True)
+                text = labels_text((name, str(value)) for name, value in pairs if value is not None)
             used[owner] = text
             return text
 
@@ -200,17 +142,5 @@ class Renderer:
             block if same[family.part] else family.block(found[family.part])
             for family, block in zip(self._families, self._blocks, strict=True)
         ]
-        if used.keys() != self._owners.keys():
-            present = {"", *used.values()}
-            for family in self._families:
-                family.keep(present)
-            self._owners = used
+        self._owners = used
         return [block for block in self._blocks if block is not None]
-
-
-def _known_labels(names: tuple[str, ...], values: _Owner) -> str:
-    """Return the label pairs whose value is not None."""
-    known = [
-        (name, str(value)) for name, value in zip(names, values, strict=True) if value is not None
-    ]
-    return labels_text(*(tuple(each) for each in zip(*known, strict=True)))

@@ -96,7 +96,7 @@ def test_negotiation_never_fails(accept: str) -> None:
 @example("\r\u2028\x85 end")
 def test_label_values_round_trip(value: str) -> None:
     """Both parsers of client_python read back any label value."""
-    line = f"gpu_x{{{labels_text(('a', 'b'), (value, 'z'))}}} 1\n"
+    line = f"gpu_x{{{labels_text([('a', value), ('b', 'z')])}}} 1\n"
     for parse, end in ((parse_text, ""), (parse_openmetrics, "# EOF\n")):
         [metric] = list(parse(f"# HELP gpu_x x\n# TYPE gpu_x gauge\n{line}{end}"))
         [sample] = metric.samples

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import exporter
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.family import Level
-from exporter.exposition.formats import FORMATS, Format
+from exporter.exposition.formats import END, Format
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import ProcessRows, dropped_series
 from exporter.exposition.render import Renderer, RenderOptions, page
@@ -41,6 +41,7 @@ PARSERS: dict[Format, Parser] = {
     "openmetrics-1.0.0": parse_openmetrics,
 }
 
+FORMATS = tuple(END)
 EXAMPLES = pytest.mark.parametrize("name", snapshots.EXAMPLES)
 
 

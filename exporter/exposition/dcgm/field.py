@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from exporter.exposition.parts import Number, ValueReader
+from exporter.exposition.parts import ValueReader
 
 Names = Literal["legacy", "current"]
 """Up to dcgm-exporter 4.8, and from 4.9 on."""
@@ -37,17 +37,6 @@ class Naming:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledValue:
-    """A value with labels of its own."""
-
-    value: Number
-    labels: tuple[tuple[str, str], ...] = ()
-    """Sorted in with the driver's version and the labels of a pod."""
-    attributes: tuple[tuple[str, str], ...] = ()
-    """Sorted in with pod, namespace and container."""
-
-
-@dataclass(frozen=True, slots=True)
 class DcgmMetric:
     """One metric of dcgm-exporter."""
 
@@ -58,7 +47,6 @@ class DcgmMetric:
     current: Naming
     meaning: str
     reader: ValueReader
-    """Reads one value or, with the shape rows, events."""
     each: bool = False
     """Whether a value of the board is repeated for each GPU instance while MIG is on, as
     dcgm-exporter does: a temperature is, an amount is not."""

@@ -8,19 +8,19 @@ which gave some a new number with their new unit. docs/dcgm.md says which are no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import cast
 
 from exporter.exposition.dcgm.field import (
     PREFIX,
     DcgmMetric,
     Kind,
-    LabelledValue,
     Listed,
     Naming,
     WrittenUnit,
 )
-from exporter.exposition.labels import flag
+from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import (
     ACTIVITY,
     BOARD,
@@ -29,7 +29,9 @@ from exporter.exposition.parts import (
     HEALTH,
     UTILIZATION,
     VITALS,
+    Number,
     Part,
+    Rows,
     ValueReader,
 )
 from exporter.model import dcgm
@@ -102,18 +104,17 @@ def _nvlink_rate(activity: Activity) -> float | None:
     return sum(known) / activity.seconds if len(known) == 2 and activity.seconds > 0 else None
 
 
-def _last_xid(gpu: Gpu) -> Iterable[LabelledValue]:
+def _last_xid(gpu: Gpu) -> Rows:
     """Return the Xid that was seen last; of several in one moment the highest."""
     seen = ((record.last_timestamp_seconds, code) for code, record in gpu.xids.items())
     _, code = max(seen, default=(0.0, 0))
     known = XIDS.get(code)
     message = known.meaning if known is not None else UNKNOWN_ERROR if code else NO_ERROR
-    return (LabelledValue(code, attributes=(("err_code", str(code)), ("err_msg", message))),)
+    return [((str(code), message), code)]
 
 
-def _xid_totals(gpu: Gpu) -> Iterator[LabelledValue]:
-    for code, record in sorted(gpu.xids.items()):
-        yield LabelledValue(record.count, labels=(("xid", str(code)),))
+def _xid_totals(gpu: Gpu) -> dict[str, Number]:
+    return {str(code): record.count for code, record in sorted(gpu.xids.items())}
 
 
 def _profiling(field: dcgm.ProfilingField) -> DcgmMetric:
@@ -123,10 +124,6 @@ def _profiling(field: dcgm.ProfilingField) -> DcgmMetric:
         moved: float | None = getattr(activity, field.activity)
         return None if moved is None or activity.seconds <= 0 else moved / activity.seconds
 
-    def ratio(activity: Activity) -> float | None:
-        value: float | None = getattr(activity, field.activity)
-        return value
-
     unit = UNITS["bytes/s" if field.is_rate else "ratio"]
     return DcgmMetric(
         field.number,
@@ -134,7 +131,7 @@ def _profiling(field: dcgm.ProfilingField) -> DcgmMetric:
         Naming(dcgm.PREFIX + field.legacy, "gauge", unit),
         Naming(dcgm.PREFIX + field.current, "gauge", unit),
         PROFILING_MEANING[field.number],
-        WHOLE_ACTIVITY.one(rate) if field.is_rate else ACTIVITY.one(ratio),
+        WHOLE_ACTIVITY.one(rate) if field.is_rate else ACTIVITY.one(attrgetter(field.activity)),
     )
 
 
@@ -209,148 +206,104 @@ _FACTS = """
 449 default   gauge   NVLINK_BANDWIDTH_TOTAL    MB/s NVLINK_THROUGHPUT_BYTES_PER_SECOND bytes/s
 """
 
-_READERS: Mapping[str, tuple[str, ValueReader]] = {
-    "SM_CLOCK": ("Clock of the SMs", VITALS.one(lambda v: v.clock_hertz.get("sm"))),
-    "MEM_CLOCK": ("Clock of the memory", VITALS.one(lambda v: v.clock_hertz.get("memory"))),
-    "MEMORY_TEMP": (
-        "Temperature of the memory",
-        VITALS.one(lambda v: v.memory_temperature_celsius),
-    ),
-    "GPU_TEMP": ("Temperature of the GPU", VITALS.one(lambda v: v.temperature_celsius)),
-    "SLOWDOWN_TEMP": (
-        "Temperature at which the GPU slows down",
-        DEVICE.one(lambda d: d.temperature_threshold_celsius.get("slowdown")),
-    ),
-    "SHUTDOWN_TEMP": (
-        "Temperature at which the GPU shuts down",
-        DEVICE.one(lambda d: d.temperature_threshold_celsius.get("shutdown")),
-    ),
-    "POWER_USAGE": ("Power drawn", VITALS.one(lambda v: v.power_watts)),
-    "ENFORCED_POWER_LIMIT": (
-        "Power limit in force, the lowest of all that apply",
-        BOARD.one(lambda b: b.power_limit_watts),
-    ),
-    "TOTAL_ENERGY_CONSUMPTION": (
-        "Energy used since the driver was loaded",
-        VITALS.one(lambda v: v.energy_joules),
-    ),
-    "PCIE_REPLAY_COUNTER": ("PCIe packets sent again", BOARD.one(lambda b: b.pcie_replays_total)),
-    "GPU_UTIL": ("Time with a kernel resident", UTILIZATION.one(lambda u: u.ratio)),
-    "MEM_COPY_UTIL": (
-        "Time in which device memory was read or written",
-        UTILIZATION.one(lambda u: u.memory_ratio),
-    ),
-    "ENC_UTIL": ("Time in which the video encoder was busy", VITALS.one(lambda v: v.encoder_ratio)),
-    "DEC_UTIL": ("Time in which the video decoder was busy", VITALS.one(lambda v: v.decoder_ratio)),
-    "XID_ERRORS": (
-        "Number of the Xid that was seen last, 0 before the first",
-        ValueReader(GPU, "rows", (), _last_xid),
-    ),
-    "DCGM_EXP_XID_ERRORS_TOTAL": (
-        "Xids seen since the exporter started",
-        ValueReader(GPU, "rows", (), _xid_totals),
-    ),
-    "POWER_VIOLATION": (
-        "Time in which the clocks were held down to keep the power limit",
-        _throttled("sw_power_cap"),
-    ),
-    "THERMAL_VIOLATION": ("Time in which the clocks were held down by heat", _throttled("thermal")),
-    "SYNC_BOOST_VIOLATION": (
-        "Time in which the clocks were held down to those of other GPUs",
-        _throttled("sync_boost"),
-    ),
-    "BOARD_LIMIT_VIOLATION": (
-        "Time in which the clocks were held down by a limit of the board",
-        _throttled("board_limit"),
-    ),
-    "LOW_UTIL_VIOLATION": (
-        "Time in which the clocks were held down for want of work",
-        _throttled("low_utilization"),
-    ),
-    "RELIABILITY_VIOLATION": (
-        "Time in which the clocks were held down by the board's reliability limit",
-        _throttled("reliability"),
-    ),
-    "FB_TOTAL": (
-        "Device memory installed, or given to the GPU instance",
-        MEMORY.one(lambda m: m.total_bytes),
-    ),
-    "FB_FREE": ("Device memory that can be allocated", MEMORY.one(lambda m: m.free_bytes)),
-    "FB_USED": ("Device memory that is allocated", MEMORY.one(lambda m: m.used_bytes)),
-    "FB_RESERVED": (
-        "Device memory that driver and firmware keep",
-        MEMORY.one(lambda m: m.reserved_bytes),
-    ),
-    "FB_USED_PERCENT": (
-        "Device memory that is allocated, of what is not reserved; 0 to 1 whatever its name",
-        MEMORY.one(_used_ratio),
-    ),
-    "ECC_SBE_VOL_TOTAL": (
-        "Corrected memory errors since the driver was loaded",
-        _ecc_errors("corrected"),
-    ),
-    "ECC_DBE_VOL_TOTAL": (
-        "Uncorrected memory errors since the driver was loaded",
-        _ecc_errors("uncorrected"),
-    ),
-    "ECC_SBE_AGG_TOTAL": (
-        "Corrected memory errors over the life of the board",
-        _ecc_errors("corrected", lifetime=True),
-    ),
-    "ECC_DBE_AGG_TOTAL": (
-        "Uncorrected memory errors over the life of the board",
-        _ecc_errors("uncorrected", lifetime=True),
-    ),
-    "RETIRED_SBE": (
-        "Memory pages retired for corrected errors, before Ampere",
-        HEALTH.one(lambda h: h.retired_pages.get("single_bit")),
-    ),
-    "RETIRED_DBE": (
-        "Memory pages retired for an uncorrected error, before Ampere",
-        HEALTH.one(lambda h: h.retired_pages.get("double_bit")),
-    ),
-    "RETIRED_PENDING": (
-        "1 while a page waits for a reboot to be retired",
-        HEALTH.one(lambda h: flag(h.retired_pages_pending)),
-    ),
-    "UNCORRECTABLE_REMAPPED_ROWS": (
-        "Memory rows replaced for an uncorrectable error",
-        HEALTH.one(lambda h: h.remapped_rows.get("uncorrectable")),
-    ),
-    "CORRECTABLE_REMAPPED_ROWS": (
-        "Memory rows replaced for correctable errors",
-        HEALTH.one(lambda h: h.remapped_rows.get("correctable")),
-    ),
-    "ROW_REMAP_FAILURE": (
-        "1 if a memory row could not be replaced",
-        HEALTH.one(lambda h: flag(h.row_remap_failure)),
-    ),
-    "ROW_REMAP_PENDING": (
-        "1 while a memory row waits for a reset to be replaced",
-        HEALTH.one(lambda h: flag(h.row_remap_pending)),
-    ),
-    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": (
-        "NVLink checksum errors of flow control over all links",
-        _nvlink_errors("crc_flit"),
-    ),
-    "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": (
-        "NVLink checksum errors of data over all links",
-        _nvlink_errors("crc_data"),
-    ),
-    "NVLINK_REPLAY_ERROR_COUNT_TOTAL": (
-        "NVLink packets sent again over all links",
-        _nvlink_errors("replay"),
-    ),
-    "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": (
-        "NVLink recoveries over all links",
-        _nvlink_errors("recovery"),
-    ),
-    "NVLINK_BANDWIDTH_TOTAL": (
-        "Moved over all NVLinks in both directions",
-        WHOLE_ACTIVITY.one(_nvlink_rate),
-    ),
+_MEANINGS = """
+SM_CLOCK Clock of the SMs
+MEM_CLOCK Clock of the memory
+MEMORY_TEMP Temperature of the memory
+GPU_TEMP Temperature of the GPU
+SLOWDOWN_TEMP Temperature at which the GPU slows down
+SHUTDOWN_TEMP Temperature at which the GPU shuts down
+POWER_USAGE Power drawn
+ENFORCED_POWER_LIMIT Power limit in force, the lowest of all that apply
+TOTAL_ENERGY_CONSUMPTION Energy used since the driver was loaded
+PCIE_REPLAY_COUNTER PCIe packets sent again
+GPU_UTIL Time with a kernel resident
+MEM_COPY_UTIL Time in which device memory was read or written
+ENC_UTIL Time in which the video encoder was busy
+DEC_UTIL Time in which the video decoder was busy
+XID_ERRORS Number of the Xid that was seen last, 0 before the first
+DCGM_EXP_XID_ERRORS_TOTAL Xids seen since the exporter started
+POWER_VIOLATION Time in which the clocks were held down to keep the power limit
+THERMAL_VIOLATION Time in which the clocks were held down by heat
+SYNC_BOOST_VIOLATION Time in which the clocks were held down to those of other GPUs
+BOARD_LIMIT_VIOLATION Time in which the clocks were held down by a limit of the board
+LOW_UTIL_VIOLATION Time in which the clocks were held down for want of work
+RELIABILITY_VIOLATION Time in which the clocks were held down by the board's reliability limit
+FB_TOTAL Device memory installed, or given to the GPU instance
+FB_FREE Device memory that can be allocated
+FB_USED Device memory that is allocated
+FB_RESERVED Device memory that driver and firmware keep
+FB_USED_PERCENT Device memory that is allocated, of what is not reserved; 0 to 1 whatever its name
+ECC_SBE_VOL_TOTAL Corrected memory errors since the driver was loaded
+ECC_DBE_VOL_TOTAL Uncorrected memory errors since the driver was loaded
+ECC_SBE_AGG_TOTAL Corrected memory errors over the life of the board
+ECC_DBE_AGG_TOTAL Uncorrected memory errors over the life of the board
+RETIRED_SBE Memory pages retired for corrected errors, before Ampere
+RETIRED_DBE Memory pages retired for an uncorrected error, before Ampere
+RETIRED_PENDING 1 while a page waits for a reboot to be retired
+UNCORRECTABLE_REMAPPED_ROWS Memory rows replaced for an uncorrectable error
+CORRECTABLE_REMAPPED_ROWS Memory rows replaced for correctable errors
+ROW_REMAP_FAILURE 1 if a memory row could not be replaced
+ROW_REMAP_PENDING 1 while a memory row waits for a reset to be replaced
+NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL NVLink checksum errors of flow control over all links
+NVLINK_CRC_DATA_ERROR_COUNT_TOTAL NVLink checksum errors of data over all links
+NVLINK_REPLAY_ERROR_COUNT_TOTAL NVLink packets sent again over all links
+NVLINK_RECOVERY_ERROR_COUNT_TOTAL NVLink recoveries over all links
+NVLINK_BANDWIDTH_TOTAL Moved over all NVLinks in both directions
+"""
+
+_MEANING: Mapping[str, str] = {
+    name: meaning
+    for name, _, meaning in (line.partition(" ") for line in _MEANINGS.strip().splitlines())
 }
-"""By name of the first generation: what it means, and where its value, or its events, are."""
+"""By name of the first generation."""
+
+_READERS: Mapping[str, ValueReader] = {
+    "SM_CLOCK": VITALS.one(lambda v: v.clock_hertz.get("sm")),
+    "MEM_CLOCK": VITALS.one(lambda v: v.clock_hertz.get("memory")),
+    "MEMORY_TEMP": VITALS.one(lambda v: v.memory_temperature_celsius),
+    "GPU_TEMP": VITALS.one(lambda v: v.temperature_celsius),
+    "SLOWDOWN_TEMP": DEVICE.one(lambda d: d.temperature_threshold_celsius.get("slowdown")),
+    "SHUTDOWN_TEMP": DEVICE.one(lambda d: d.temperature_threshold_celsius.get("shutdown")),
+    "POWER_USAGE": VITALS.one(lambda v: v.power_watts),
+    "ENFORCED_POWER_LIMIT": BOARD.one(lambda b: b.power_limit_watts),
+    "TOTAL_ENERGY_CONSUMPTION": VITALS.one(lambda v: v.energy_joules),
+    "PCIE_REPLAY_COUNTER": BOARD.one(lambda b: b.pcie_replays_total),
+    "GPU_UTIL": UTILIZATION.one(lambda u: u.ratio),
+    "MEM_COPY_UTIL": UTILIZATION.one(lambda u: u.memory_ratio),
+    "ENC_UTIL": VITALS.one(lambda v: v.encoder_ratio),
+    "DEC_UTIL": VITALS.one(lambda v: v.decoder_ratio),
+    "XID_ERRORS": GPU.rows((Label("err_code"), Label("err_msg")), _last_xid),
+    "DCGM_EXP_XID_ERRORS_TOTAL": GPU.by_label(Label("xid"), _xid_totals),
+    "POWER_VIOLATION": _throttled("sw_power_cap"),
+    "THERMAL_VIOLATION": _throttled("thermal"),
+    "SYNC_BOOST_VIOLATION": _throttled("sync_boost"),
+    "BOARD_LIMIT_VIOLATION": _throttled("board_limit"),
+    "LOW_UTIL_VIOLATION": _throttled("low_utilization"),
+    "RELIABILITY_VIOLATION": _throttled("reliability"),
+    "FB_TOTAL": MEMORY.one(lambda m: m.total_bytes),
+    "FB_FREE": MEMORY.one(lambda m: m.free_bytes),
+    "FB_USED": MEMORY.one(lambda m: m.used_bytes),
+    "FB_RESERVED": MEMORY.one(lambda m: m.reserved_bytes),
+    "FB_USED_PERCENT": MEMORY.one(_used_ratio),
+    "ECC_SBE_VOL_TOTAL": _ecc_errors("corrected"),
+    "ECC_DBE_VOL_TOTAL": _ecc_errors("uncorrected"),
+    "ECC_SBE_AGG_TOTAL": _ecc_errors("corrected", lifetime=True),
+    "ECC_DBE_AGG_TOTAL": _ecc_errors("uncorrected", lifetime=True),
+    "RETIRED_SBE": HEALTH.one(lambda h: h.retired_pages.get("single_bit")),
+    "RETIRED_DBE": HEALTH.one(lambda h: h.retired_pages.get("double_bit")),
+    "RETIRED_PENDING": HEALTH.one(lambda h: flag(h.retired_pages_pending)),
+    "UNCORRECTABLE_REMAPPED_ROWS": HEALTH.one(lambda h: h.remapped_rows.get("uncorrectable")),
+    "CORRECTABLE_REMAPPED_ROWS": HEALTH.one(lambda h: h.remapped_rows.get("correctable")),
+    "ROW_REMAP_FAILURE": HEALTH.one(lambda h: flag(h.row_remap_failure)),
+    "ROW_REMAP_PENDING": HEALTH.one(lambda h: flag(h.row_remap_pending)),
+    "NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _nvlink_errors("crc_flit"),
+    "NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _nvlink_errors("crc_data"),
+    "NVLINK_REPLAY_ERROR_COUNT_TOTAL": _nvlink_errors("replay"),
+    "NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _nvlink_errors("recovery"),
+    "NVLINK_BANDWIDTH_TOTAL": WHOLE_ACTIVITY.one(_nvlink_rate),
+}
+"""By name of the first generation: where its values are."""
 
 
 def _full_name(name: str) -> str:
@@ -359,7 +312,6 @@ def _full_name(name: str) -> str:
 
 def _row(line: str) -> DcgmMetric:
     number, listed, kind, legacy, unit, current, current_unit, *each = line.split()
-    meaning, reader = _READERS[legacy]
     current = legacy if current == "=" else current
     current_unit = unit if current_unit == "=" else current_unit
     return DcgmMetric(
@@ -367,8 +319,8 @@ def _row(line: str) -> DcgmMetric:
         cast("Listed", listed),
         Naming(_full_name(legacy), cast("Kind", kind), UNITS[unit]),
         Naming(_full_name(current), cast("Kind", kind), UNITS[current_unit]),
-        meaning,
-        reader,
+        _MEANING[legacy],
+        _READERS[legacy],
         each=bool(each),
     )
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from exporter.exposition.dcgm.field import LabelledValue, Names
+from exporter.exposition.dcgm.field import Names
 from exporter.exposition.formats import labels_text
 from exporter.model.reading import Device
 from exporter.model.snapshot import Gpu, Snapshot
@@ -21,7 +21,8 @@ DRIVER_LABEL: Mapping[Names, str] = {
 IDENTITY_LABELS = ("gpu", "UUID", "pci_bus_id", "device", "modelName")
 INSTANCE_LABELS = ("GPU_I_PROFILE", "GPU_I_ID")
 WORK_LABELS = ("container", "hpc_job", "namespace", "pod")
-OTHER_LABELS = ("err_code", "err_msg", "pod_uid", "vgpu", "xid")
+ERROR_LABELS = ("err_code", "err_msg")
+OTHER_LABELS = ("pod_uid", "vgpu", "xid")
 """Labels of some series, or by configuration of dcgm-exporter."""
 RESERVED = frozenset(
     (
@@ -30,6 +31,7 @@ RESERVED = frozenset(
         *HOST_LABEL.values(),
         *DRIVER_LABEL.values(),
         *WORK_LABELS,
+        *ERROR_LABELS,
         *OTHER_LABELS,
     )
 )
@@ -54,14 +56,12 @@ class Owner:
     attributes: Pairs
     """Labels of the workload on it."""
 
-    def of(self, event: LabelledValue) -> str:
-        """Return the labels of a series with labels of its own."""
-        labels = sorted((*self.labels, *event.labels))
-        return _text((*self.identity, *labels, *sorted((*self.attributes, *event.attributes))))
-
-
-def _text(pairs: Iterable[tuple[str, str]]) -> str:
-    return labels_text(*(tuple(each) for each in zip(*pairs, strict=True)))
+    def of(self, own: Iterable[tuple[str, str]]) -> str:
+        """Return the labels of a series with labels of its own; an error's are attributes."""
+        labels, attributes = list(self.labels), list(self.attributes)
+        for pair in own:
+            (attributes if pair[0] in ERROR_LABELS else labels).append(pair)
+        return labels_text((*self.identity, *sorted(labels), *sorted(attributes)))
 
 
 def label_name(name: str) -> str:
@@ -95,71 +95,47 @@ def _profile(device: Device, gpu_instance: int) -> str:
     return _PART_OF_INSTANCE.sub("", next(found, ""))
 
 
-_Key = tuple[str, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    device: Device
-    work: ShareWork
-    pods: Mapping[str, Mapping[str, str]]
-    owner: Owner
-
-
-class Owners:
-    """Builds and caches the labels of GPUs and instances."""
-
-    def __init__(self, names: Names, hostname: str) -> None:
-        self._host = (HOST_LABEL[names], hostname)
-        self._driver = DRIVER_LABEL[names]
-        self._known: dict[_Key, _Known] = {}
-
-    def of(self, snapshot: Snapshot) -> dict[_Key, Owner]:
-        """Return the owner of each GPU, and of each instance, by UUID and GPU instance."""
-        known: dict[_Key, _Known] = {}
-        for gpu in snapshot.gpus:
-            for instance, work in _shares(gpu):
-                key = gpu.device.uuid, instance
-                seen = self._known.get(key)
-                if (
-                    seen is None
-                    or seen.device is not gpu.device
-                    or seen.work is not work
-                    or seen.pods is not snapshot.pod_labels
-                ):
-                    owner = self._owner(gpu.device, instance, work, snapshot.pod_labels)
-                    seen = _Known(gpu.device, work, snapshot.pod_labels, owner)
-                known[key] = seen
-        self._known = known
-        return {key: each.owner for key, each in known.items()}
-
-    def _owner(
-        self,
-        device: Device,
-        instance: int | None,
-        work: ShareWork,
-        pods: Mapping[str, Mapping[str, str]],
-    ) -> Owner:
-        pod = _first((each for each in work.workloads if each.pod), "kubernetes")
-        job = _first((each for each in work.workloads if each.job), "slurm")
-        values = (
-            str(device.index),
-            device.uuid,
-            device.pci_bus_id or "",
-            f"nvidia{device.index}",
-            device.name,
+def owners_of(
+    snapshot: Snapshot, names: Names, hostname: str
+) -> dict[tuple[str, int | None], Owner]:
+    """Return the owner of each GPU, and of each instance, by UUID and GPU instance."""
+    return {
+        (gpu.device.uuid, instance): _owner(
+            gpu.device, instance, work, snapshot.pod_labels, names, hostname
         )
-        identity = list(zip(IDENTITY_LABELS, values, strict=True))
-        if instance is not None:
-            of_instance = (_profile(device, instance), str(instance))
-            identity += zip(INSTANCE_LABELS, of_instance, strict=True)
-        identity += [self._host] if self._host[1] else []
-        driver = [(self._driver, device.driver_version)] if device.driver_version else []
-        labels = sorted((*driver, *_pod_labels(pods.get(f"{pod.namespace}/{pod.pod}", {}))))
-        of_work = (pod.container, job.job, pod.namespace, pod.pod)
-        attributes = [pair for pair in zip(WORK_LABELS, of_work, strict=True) if pair[1]]
-        text = _text((*identity, *labels, *attributes))
-        return Owner(text, tuple(identity), tuple(labels), tuple(attributes))
+        for gpu in snapshot.gpus
+        for instance, work in _shares(gpu)
+    }
+
+
+def _owner(
+    device: Device,
+    instance: int | None,
+    work: ShareWork,
+    pods: Mapping[str, Mapping[str, str]],
+    names: Names,
+    hostname: str,
+) -> Owner:
+    pod = _first((each for each in work.workloads if each.pod), "kubernetes")
+    job = _first((each for each in work.workloads if each.job), "slurm")
+    values = (
+        str(device.index),
+        device.uuid,
+        device.pci_bus_id or "",
+        f"nvidia{device.index}",
+        device.name,
+    )
+    identity = list(zip(IDENTITY_LABELS, values, strict=True))
+    if instance is not None:
+        of_instance = (_profile(device, instance), str(instance))
+        identity += zip(INSTANCE_LABELS, of_instance, strict=True)
+    identity += [(HOST_LABEL[names], hostname)] if hostname else []
+    driver = [(DRIVER_LABEL[names], device.driver_version)] if device.driver_version else []
+    labels = sorted((*driver, *_pod_labels(pods.get(f"{pod.namespace}/{pod.pod}", {}))))
+    of_work = (pod.container, job.job, pod.namespace, pod.pod)
+    attributes = [pair for pair in zip(WORK_LABELS, of_work, strict=True) if pair[1]]
+    text = labels_text((*identity, *labels, *attributes))
+    return Owner(text, tuple(identity), tuple(labels), tuple(attributes))
 
 
 def _shares(gpu: Gpu) -> Iterator[tuple[int | None, ShareWork]]:

@@ -8,11 +8,11 @@ from typing import Any
 
 from exporter.exposition.dcgm.field import DcgmMetric, Names
 from exporter.exposition.dcgm.fields import FIELDS
-from exporter.exposition.dcgm.owners import Owner, Owners
+from exporter.exposition.dcgm.owners import Owner, owners_of
 from exporter.exposition.parts import Node, Part, is_same, subjects
 from exporter.model.dcgm import MADE_HERE
 from exporter.model.reading import Device
-from exporter.model.snapshot import Rank, Snapshot
+from exporter.model.snapshot import Snapshot
 
 SERIES = {
     "legacy": "# Names, labels and units are those of dcgm-exporter up to 4.8.",
@@ -33,7 +33,8 @@ class _Lines:
 
     def __init__(self, field: DcgmMetric, names: Names) -> None:
         form = field.form(names)
-        self._field = field
+        self._read = field.reader.read
+        self._labels = tuple(label.name for label in field.reader.labels)
         self._name = form.name
         self._write = form.unit.write
         self._heading = f"# HELP {form.name} {field.help(names)}\n# TYPE {form.name} {form.kind}\n"
@@ -43,29 +44,17 @@ class _Lines:
     def text(self, found: _Found) -> str:
         """Return heading and lines; empty without a value."""
         last: dict[str, tuple[float, str]] = {}
-        for labels, value in self._values(found):
-            if value - value != 0:  # NaN or infinite
-                continue
-            seen = self._last.get(labels)
-            if seen is None or seen[0] != value:
-                seen = value, f"{self._name}{{{labels}}} {self._write(value)}\n"
-            last[labels] = seen
+        for owner, subject in found:
+            for values, value in self._read(subject):
+                if value - value != 0:  # NaN or infinite
+                    continue
+                labels = owner.of(zip(self._labels, values, strict=True)) if values else owner.text
+                seen = self._last.get(labels)
+                if seen is None or seen[0] != value:
+                    seen = value, f"{self._name}{{{labels}}} {self._write(value)}\n"
+                last[labels] = seen
         self._last = last
         return "".join([self._heading, *(line for _, line in last.values())]) if last else ""
-
-    def _values(self, found: _Found) -> list[tuple[str, float]]:
-        reader = self._field.reader
-        if reader.shape == "rows":
-            return [
-                (owner.of(event), event.value)
-                for owner, subject in found
-                for event in reader.read(subject)
-            ]
-        return [
-            (owner.text, value)
-            for owner, subject in found
-            if (value := reader.read(subject)) is not None
-        ]
 
 
 class DcgmPage:
@@ -73,7 +62,7 @@ class DcgmPage:
 
     def __init__(self, names: Names, hostname: str) -> None:
         self._names = names
-        self._owners = Owners(names, hostname)
+        self._hostname = hostname
         kinds = list(dict.fromkeys((field.reader.part, field.each) for field in FIELDS))
         self._parts: list[Part[Any]] = [part for part, _ in kinds]
         self._each = [each for _, each in kinds]
@@ -85,19 +74,16 @@ class DcgmPage:
 
     def render(self, snapshot: Snapshot | None) -> bytes:
         """Return the page; before the first snapshot it has no series."""
-        owners = {} if snapshot is None else self._owners.of(snapshot)
+        owners = {} if snapshot is None else owners_of(snapshot, self._names, self._hostname)
 
         def owner(device: Device, instance: int | None) -> Owner:
             return owners[device.uuid, instance]
-
-        def nobody(_: Rank) -> Owner:
-            return _NOBODY
 
         instances = _instances(owners)
         found = [
             _spread(of_part, instances) if each else of_part
             for of_part, each in zip(
-                subjects(Node(snapshot), self._parts, owner, nobody, _NOBODY),
+                subjects(Node(snapshot), self._parts, owner, lambda _: _NOBODY, _NOBODY),
                 self._each,
                 strict=True,
             )
@@ -109,12 +95,10 @@ class DcgmPage:
             text if same[part] else lines.text(found[part])
             for (part, lines), text in zip(self._fields, self._texts, strict=True)
         ]
-        return "".join([*self._heading(snapshot), *self._texts]).encode()
-
-    def _heading(self, snapshot: Snapshot | None) -> list[str]:
         sources = {gpu.device.source for gpu in snapshot.gpus} if snapshot is not None else set()
         unreal = [line for source, line in UNREAL.items() if source in sources]
-        return [f"{line}\n" for line in (MADE_HERE, SERIES[self._names], *unreal)]
+        heading = [f"{line}\n" for line in (MADE_HERE, SERIES[self._names], *unreal)]
+        return "".join([*heading, *self._texts]).encode()
 
 
 def _instances(owners: Mapping[tuple[str, int | None], Owner]) -> dict[str, list[Owner]]:

@@ -87,41 +87,17 @@ class Variants(Generic[K]):
         self._ready = {variant: encoded(plain[variant[0]], variant[1]) for variant in variants}
 
 
-class ProcessMetrics:
-    """The ``process_*`` families of client_python for this process, read at most once a second."""
-
-    def __init__(
-        self,
-        exclude: re.Pattern[str] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        max_age_seconds: float = 1.0,
-        procfs: str = "/proc",
-    ) -> None:
-        self._collector = ProcessCollector(proc=procfs, registry=None)
-        self._exclude = exclude
-        self._clock = clock
-        self._max_age_seconds = max_age_seconds
-        self._read_at: float | None = None
-        self._blocks: list[Block] = []
-
-    def blocks(self) -> list[Block]:
-        """Return the families, cached for up to `max_age_seconds`."""
-        now = self._clock()
-        if self._read_at is None or now - self._read_at >= self._max_age_seconds:
-            self._blocks = self._read()
-            self._read_at = now
-        return self._blocks
-
-    def _read(self) -> list[Block]:
-        blocks = []
-        for metric in self._collector.collect():
-            name = metric.name + ("_total" if metric.type == "counter" else "")
-            if self._exclude is not None and self._exclude.fullmatch(name):
-                continue
-            text = headings(name, metric.name, metric.type, "", metric.documentation)
-            lines = "".join([f"{sample.name} {sample.value!r}\n" for sample in metric.samples])
-            blocks.append(Block((name, metric.name), text, lines))
-        return blocks
+def process_blocks(collector: ProcessCollector, exclude: re.Pattern[str] | None) -> list[Block]:
+    """Return the ``process_*`` families of client_python for this process."""
+    blocks = []
+    for metric in collector.collect():
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        if exclude is not None and exclude.fullmatch(name):
+            continue
+        text = headings(name, metric.name, metric.type, "", metric.documentation)
+        lines = "".join([f"{sample.name} {sample.value!r}\n" for sample in metric.samples])
+        blocks.append(Block((name, metric.name), text, lines))
+    return blocks
 
 
 class Pages:
@@ -133,12 +109,12 @@ class Pages:
         clock: Callable[[], float] = time.monotonic,
         daemon: Callable[[], Daemon | None] = lambda: None,
     ) -> None:
-        self._clock = clock
         self._daemon = daemon
         self._lock = threading.Lock()
         self._snapshot: Snapshot | None = None
         self._dropped = dict.fromkeys(CAPPED, 0)
         self._blocks: list[Block] | None = None
+        self._process = ProcessCollector(registry=None)
         self._own: Variants[Format] = Variants(
             self._lock, clock, lambda form: page(self._current(), form)
         )
@@ -151,7 +127,6 @@ class Pages:
     def _set(self, options: RenderOptions) -> None:
         self._options = options
         self._renderer = Renderer(options)
-        self._process = ProcessMetrics(options.exclude, self._clock)
 
     def reconfigure(self, options: RenderOptions) -> None:
         """Use other options from now on."""
@@ -197,7 +172,8 @@ class Pages:
     def _current(self) -> list[Block]:
         if self._blocks is None:
             node = Node(self._snapshot, self._options.revision, dict(self._dropped), self._daemon())
-            self._blocks = self._renderer.blocks(node) + self._process.blocks()
+            own = process_blocks(self._process, self._options.exclude)
+            self._blocks = self._renderer.blocks(node) + own
         return self._blocks
 
     def _dcgm_page(self, names: Names) -> bytes:

@@ -14,7 +14,6 @@ from exporter.exposition.family import Family
 from exporter.exposition.processes import PER_PROCESS, ProcessRows
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
 from exporter.model.snapshot import PRECISIONS
-from exporter.model.training import TRAINING_PHASES
 from exporter.specs import assumed_precision
 from tests.rows import label_names
 
@@ -50,16 +49,11 @@ def test_names_are_unique_in_openmetrics() -> None:
 
 @ALL
 def test_name_shape(family: Family) -> None:
-    """Names are lower case, and their suffix says counter, info or neither."""
+    """Lower case; the suffix says counter, info or neither; no percentages, no multiples."""
     assert re.fullmatch(r"(gpu|roofline_exporter)_[a-z0-9_]*[a-z0-9]", family.name)
     assert (family.kind == "counter") == family.name.endswith("_total")
     assert (family.kind == "info") == family.name.endswith("_info")
     assert not re.search(r"_(sum|count|bucket|created)$", family.base_name)
-
-
-@ALL
-def test_only_base_units_end_a_name(family: Family) -> None:
-    """No percentages, multiples or other units of time."""
     other = r"percent|mib|mebi|kilo|mega|milli|micro|mhz|minutes|hours|(?<!per)_(ms|mb|gb|w|c)$"
     assert not re.search(other, family.name)
 
@@ -88,24 +82,6 @@ def test_help_is_one_plain_line_with_the_origin(family: Family) -> None:
     assert text == " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("gpu_saturation_ratio", "of the units that can be read; a kernel limited by another unit"),
-        ("gpu_flops_total", "vector FLOPs are counted as if every instruction were an FMA"),
-        ("gpu_clock_hertz", "graphics and video at the slow cadence"),
-        ("gpu_power_watts", "nvmlDeviceGetPowerUsage"),
-        ("gpu_energy_joules_total", "field 83"),
-        ("gpu_training_phase_seconds_total", "whether or not the GPU had work"),
-        ("gpu_training_phase_gpu_idle_seconds_total", "would gain between S and W"),
-        ("gpu_inferred_data_stall_upper_ratio", "found without CUDA events in the job"),
-    ],
-)
-def test_help_says_what_a_reader_would_get_wrong(name: str, words: str) -> None:
-    """The caveats that the design demands are in HELP."""
-    assert words in CATALOGUE[name].help
-
-
 def test_what_has_a_series_for_each_process_is_served_only_if_enabled() -> None:
     """Whoever wants them says so."""
     assert set(CATALOGUE) - {family.name for family in selected()} == set(PER_PROCESS)
@@ -122,13 +98,6 @@ def test_counted_precisions_are_those_that_can_be_counted() -> None:
     every_peak = dict.fromkeys(PRECISIONS, 1.0)
     assumed = {assumed_precision(every_peak, precision) for precision in PRECISIONS}
     assert set(COUNTED_PRECISION.values) == {"fp64", "fp32", "fp16"} | assumed
-
-
-def test_labels_of_a_rank() -> None:
-    """A rank is known by its job first; its own labels come last."""
-    family = CATALOGUE["gpu_training_phase_seconds_total"]
-    assert label_names(family) == ("training_job", "rank", "uuid", "gpu_instance", "phase")
-    assert family.labels[0].values == TRAINING_PHASES
 
 
 def test_exclude_matches_whole_names() -> None:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import CAPPED, ProcessRows, dropped_series
 from exporter.model.reading import Process, Vitals
-from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
+from exporter.model.snapshot import BoardTotals, Gpu, Rank, Snapshot
+from exporter.model.training import TRAINING_DEGRADATIONS
 from exporter.model.workload import ShareWork, Workload
 from tests import snapshots
 from tests.rows import Row, expected_rows
@@ -75,37 +76,12 @@ def test_estimate_publishes_bounds_and_no_point() -> None:
     )
 
 
-def test_down_gpu_keeps_identity_only() -> None:
-    """A lost GPU says that it is down, when it was last read, and its Xids; all else is gone."""
-    rows = rows_of(snapshots.lost())
-    mine = {name: value for name, labels, value in rows if "gpu" in dict(labels)}
-    xids = {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
-    assert {name: value for name, value in mine.items() if name not in xids} == {
-        "gpu_info": 1,
-        "gpu_up": 0,
-        "gpu_last_read_timestamp_seconds": snapshots.NOW - 61,
-    }
-    assert one(rows, "gpu_xid_errors_total", xid="79") == 1
-    assert one(rows, "gpu_xid_errors_total", xid="31") == 1
-    assert one(rows, "gpu_xid_errors_total", xid="48") == 0
-    assert one(rows, "gpu_xid_last_timestamp_seconds", xid="79") == snapshots.NOW - 62.5
-    assert one(rows, "gpu_xid_last_timestamp_seconds", xid="48") is None
-
-
 def test_down_gpu_hides_readings_that_are_still_there() -> None:
     """Even if a snapshot held readings of a GPU that is down, they are not published."""
     gpu = replace(snapshots.h100_training(), up=False, down_reason="hung")
     names = {name for name, _, _ in rows_of(gpu) if name.startswith("gpu_")}
     assert names == IDENTITY | {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
     assert not series(rows_of(gpu), "roofline_exporter_reading_state")
-
-
-def test_mig_instance_without_readings_has_none() -> None:
-    """An instance that nothing is known of does not get its sibling's values."""
-    rows = rows_of(snapshots.h100_mig())
-    assert one(rows, "gpu_sm_active_ratio", gpu_instance="1") == 0.942
-    assert one(rows, "gpu_sm_active_ratio", gpu_instance="2") is None
-    assert one(rows, "gpu_held", gpu_instance="2") == 0
 
 
 def test_no_driver_invents_no_gpu() -> None:
@@ -115,24 +91,9 @@ def test_no_driver_invents_no_gpu() -> None:
     assert not [name for name, _, _ in rows if name.startswith("gpu_")]
 
 
-def test_before_the_first_snapshot_only_the_build_is_known() -> None:
-    """Nothing is made up before anything was read."""
-    names = {name for name, _, _ in expected_rows(Node(None))}
-    assert names == {"roofline_exporter_build_info"}
-
-
 def with_processes(*processes: Process) -> Gpu:
     gpu = snapshots.h100_training()
     return replace(gpu, shares=(replace(gpu.shares[0], processes=processes),))
-
-
-def test_process_memory_is_opt_in() -> None:
-    """Memory per process appears only if it is enabled."""
-    gpu = with_processes(Process(1, "compute", 5, "python3", "ada"))
-    labels = {"pid": "1", "command": "python3", "owner": "ada"}
-    assert one(rows_of(gpu), "gpu_process_memory_bytes", **labels) is None
-    rows = rows_of(gpu, processes=ProcessRows(memory=True))
-    assert one(rows, "gpu_process_memory_bytes", **labels) == 5
 
 
 def test_process_memory_keeps_the_largest() -> None:
@@ -221,3 +182,43 @@ def test_devices_are_listed_by_who_counts() -> None:
     assert one(rows, "roofline_exporter_devices", where="nvml") == 1
     partly = Node(replace(snapshots.NO_DRIVER, devices={"pci": 8}))
     assert series(expected_rows(partly), "roofline_exporter_devices") == {(("where", "pci"),): 8}
+
+
+def rows_of_ranks(*ranks: Rank, node: Snapshot = snapshots.NO_DRIVER) -> list[Row]:
+    return expected_rows(Node(snapshots.with_training(node, *ranks)))
+
+
+def test_a_rank_says_whether_the_driver_lists_it() -> None:
+    """Not of one without a GPU: there is nothing to be listed on."""
+    name = "gpu_training_verified"
+    rank = snapshots.rank_on_gpu()
+    assert list(series(rows_of_ranks(rank), name).values()) == [1]
+    assert list(series(rows_of_ranks(replace(rank, verified=False)), name).values()) == [0]
+    assert not series(rows_of_ranks(snapshots.rank_on_cpu()), name)
+
+
+def test_a_rank_outlives_the_readings_of_its_gpu() -> None:
+    """A job goes on reporting while its GPU does not answer, or is not watched at all."""
+    node = snapshots.snapshot(snapshots.lost(0))
+    rank = replace(snapshots.rank_on_gpu(), gpu_uuid=node.gpus[0].device.uuid)
+    rows = rows_of_ranks(rank, snapshots.rank_on_gpu(7), node=node)
+    assert len(series(rows, "gpu_training_steps_total")) == 2
+
+
+def test_degraded_ranks_are_counted_by_reason() -> None:
+    """Those with a live process; every reason is there while reports are taken, else none is."""
+    rank = replace(snapshots.rank_on_gpu(), degraded=("helper_thread", "unverified"))
+    rows = rows_of_ranks(
+        rank,
+        replace(rank, rank=1, degraded=("unverified",)),
+        replace(rank, rank=2, processes=0),
+        replace(rank, rank=3, degraded=()),
+    )
+    counts = {
+        dict(labels)["reason"]: value
+        for labels, value in series(rows, "roofline_exporter_training_degraded").items()
+    }
+    expected = dict.fromkeys(TRAINING_DEGRADATIONS, 0) | {"helper_thread": 1, "unverified": 2}
+    assert counts == expected
+    off = expected_rows(Node(snapshots.EXAMPLES["training"]))
+    assert not series(off, "roofline_exporter_training_degraded")

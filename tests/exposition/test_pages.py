@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import pages as pages_module
-from exporter.exposition.pages import ACTIVE_SECONDS, Pages, ProcessMetrics
+from exporter.exposition.pages import ACTIVE_SECONDS, Pages
 from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
@@ -237,44 +235,3 @@ def test_many_threads_may_ask_while_one_publishes() -> None:
     for thread in threads:
         thread.join(timeout=10)
     assert not wrong
-
-
-def process_names(metrics: ProcessMetrics) -> list[str]:
-    return [block.names[0] for block in metrics.blocks()]
-
-
-def test_process_families_of_this_process() -> None:
-    """The usual process families are there, with believable values."""
-    metrics = ProcessMetrics()
-    assert set(process_names(metrics)) >= {
-        "process_cpu_seconds_total",
-        "process_resident_memory_bytes",
-        "process_open_fds",
-        "process_start_time_seconds",
-    }
-    [rss] = [block.lines for block in metrics.blocks() if "resident" in block.names[0]]
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    assert float(rss.split()[1]) > 0.5 * pages * os.sysconf("SC_PAGESIZE")
-
-
-def test_proc_is_read_at_most_once_a_second() -> None:
-    """Within a second the same blocks are handed out; after it they are read anew."""
-    now = [5.0]
-    metrics = ProcessMetrics(clock=lambda: now[0])
-    first = metrics.blocks()
-    now[0] = 5.9
-    assert metrics.blocks() is first
-    now[0] = 6.0
-    assert metrics.blocks() is not first
-
-
-def test_process_metrics_can_be_excluded() -> None:
-    """--metrics.exclude holds for process metrics too, by their exposed name."""
-    assert "process_cpu_seconds_total" not in process_names(
-        ProcessMetrics(exclude=re.compile("process_cpu_seconds_total"))
-    )
-
-
-def test_without_proc_there_are_none(tmp_path: Path) -> None:
-    """Where /proc cannot be read the page has no process metrics, and no error."""
-    assert process_names(ProcessMetrics(procfs=str(tmp_path))) == []

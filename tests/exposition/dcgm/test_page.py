@@ -19,7 +19,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.exposition.dcgm.field import NAMES, Names
 from exporter.exposition.dcgm.fields import FIELDS
-from exporter.exposition.dcgm.owners import label_name
 from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.dcgm import MADE_HERE
 from exporter.model.reading import THROTTLE_REASONS, XidRecord
@@ -280,21 +279,6 @@ def test_pods_that_share_a_gpu_are_one_row() -> None:
     assert [(row.labels["pod"], row.labels["hpc_job"]) for row in found] == [("notebook-7", "4711")]
 
 
-@pytest.mark.parametrize(
-    ("name", "cleaned"),
-    [
-        ("team", "team"),
-        ("app.kubernetes.io/name", "app_kubernetes_io_name"),
-        ("größe", "gr__e"),
-        ("1st", "_1st"),
-        ("", ""),
-    ],
-)
-def test_names_of_pod_labels(name: str, cleaned: str) -> None:
-    """As dcgm-exporter cleans them, and never one that Prometheus refuses."""
-    assert label_name(name) == cleaned
-
-
 def test_pod_labels_take_no_label_that_is_there() -> None:
     """A label of a pod that comes out as one of dcgm-exporter's own, or as another, is left out."""
     labels = {
@@ -305,6 +289,8 @@ def test_pod_labels_take_no_label_that_is_there() -> None:
         "a/b": "2",
         "__name__": "up",
         "9": "n",
+        "größe": "l",
+        "": "nameless",
     }
     node = replace(
         snapshots.snapshot(with_work(snapshots.h100_training(0), snapshots.TRAIN_POD)),
@@ -316,6 +302,8 @@ def test_pod_labels_take_no_label_that_is_there() -> None:
     assert row.labels["pod"] == "train-0"
     assert row.labels["a_b"] == "1"
     assert row.labels["_9"] == "n"
+    assert row.labels["gr__e"] == "l"
+    assert "nameless" not in row.labels.values()
     assert "xid" not in row.labels
     assert not [name for name in row.labels if name.startswith("__")]
 

@@ -55,7 +55,7 @@ def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict
     return {"text-0.0.4": plain, "text-1.0.0": plain, "openmetrics-1.0.0": openmetrics}
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # a header has up to 32 KiB
 def negotiate(accept: str) -> tuple[Format, str]:
     """Return the format for an Accept header, and the Content-Type to answer with.
 

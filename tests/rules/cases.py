@@ -219,12 +219,20 @@ def intruder(number: int = 0, **said: Any) -> list[Series]:
     return rank(number, **{"uuid": "GPU-a", "job": "intruder", **said}, verified=False)
 
 
-def found_to_wait(lower: float) -> list[Series]:
+WARMS_UP = total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01))
+"""How a run that begins after two hours waits for data."""
+OF_RANK: Labels = {**GPU, "uuid": "GPU-0"}
+
+
+def found_to_wait(
+    lower: float, waits: Value | None = None, labels: Labels = OF_RANK
+) -> list[Series]:
     """A GPU that waits for data at least so much of the time, seen from outside the job."""
+    seconds = waits or total((0, lower))
     return [
-        *observed(),
-        counter("gpu_inferred_data_stall_lower_seconds_total", lower, method="client"),
-        gauge("gpu_inferred_data_stall_lower_ratio", lower, method="client"),
+        *observed(labels),
+        counter("gpu_inferred_data_stall_lower_seconds_total", seconds, labels, method="client"),
+        gauge("gpu_inferred_data_stall_lower_ratio", lower, labels, method="client"),
     ]
 
 
@@ -233,6 +241,12 @@ def rank_labels(
 ) -> Labels:
     named = {**RANK, "training_job": job, "rank": str(number)}
     return {**named, "uuid": f"GPU-{number}", "instance": instance}
+
+
+def idle_phase(seconds: Value) -> Series:
+    """The stall of rank 0, as it says."""
+    name = "gpu_training_phase_gpu_idle_seconds_total"
+    return counter(name, seconds, rank_labels(0), phase="data")
 
 
 def work(
@@ -244,11 +258,6 @@ def work(
         counter("gpu_pipe_active_seconds_total", tensor, labels, pipe="tensor"),
         counter("gpu_sm_active_seconds_total", sm, labels),
     ]
-
-
-def until(end: float, row: Series) -> Series:
-    """A series that is left out from a time on."""
-    return replace(row, value=lambda at: row.value(at) if at < end else None)
 
 
 def busy(engine: float, tensor: float, dram: float, link: float) -> list[Series]:
@@ -289,10 +298,24 @@ def stock(watts: float, tensor: float, dram: float) -> list[Series]:
     ]
 
 
+def power_limits(watts: float, default: float) -> list[Series]:
+    return [
+        gauge("gpu_power_limit_watts", watts),
+        gauge("gpu_power_default_limit_watts", default),
+    ]
+
+
 def throttled(share: float, reason: str) -> list[Series]:
     rows = [driver("gpu_throttle_seconds_total", total((0, share)), reason=reason)]
     rows.append(driver("gpu_throttle_seconds_total", total((0, 0)), reason="sw_power_cap"))
     return [*rows, gauge("gpu_up", 1)]
+
+
+def memory_at(celsius: float, most: float | None = 105) -> list[Series]:
+    made = [gauge("gpu_temperature_celsius", celsius, sensor="memory")]
+    if most is not None:
+        made.append(gauge("gpu_temperature_threshold_celsius", most, threshold="memory_max"))
+    return made
 
 
 def orphan(used: float, compute: int = 0, graphics: int = 0) -> list[Series]:
@@ -310,6 +333,12 @@ def xid(code: int, at: float) -> list[Series]:
         gauge("gpu_xid_last_timestamp_seconds", between(at, 1e9, lambda _: at), xid=str(code)),
         counter("gpu_xid_errors_total", total((0, 0.0)), xid=str(code)),
     ]
+
+
+def asleep(state: Value, uuid: str = "GPU-a") -> Series:
+    """That the driver lets a GPU sleep."""
+    name, labels = "roofline_exporter_reading_state", {**NODE, "uuid": uuid}
+    return gauge(name, state, labels, group="gpu", state="suspended")
 
 
 def links(active: float | Value, gpu: int = 0, model: str = "NVIDIA H100") -> list[Series]:
@@ -346,6 +375,11 @@ def devices(nvml: float | Value | None, pci: float | Value = 8) -> list[Series]:
     return made
 
 
+def rejected(rate: float) -> list[Series]:
+    name = "roofline_exporter_training_rejected_total"
+    return [counter(name, rate, NODE, reason="schema")]
+
+
 def drivers(*versions: str) -> list[Series]:
     return [
         gauge(
@@ -371,10 +405,18 @@ def wanted(nodes: float | Value) -> Series:
     return Series(name, {**labels, "daemonset": "roofline-exporter"}, value, answers=False)
 
 
-EXPORTER = gauge("roofline_exporter_build_info", 1, NODE, version="0.1.0")
+def exporter(labels: Labels, value: float | Value = 1) -> Series:
+    return gauge("roofline_exporter_build_info", value, labels, version="0.1.0")
+
+
+EXPORTER = exporter(NODE)
+OF_JOB_GPUS: Labels = {**NODE, "job": "gpus"}
+POD_TARGET: Labels = {"job": "pods", "instance": "10.0.0.1:19400"}
 WARNING = {"severity": "warning"}
 CRITICAL = {"severity": "critical"}
 INFO = {"severity": "info"}
+IN_DRAM: Labels = {**GPU, "location": "dram", **WARNING}
+LINK: Labels = {**GPU, "uuid": "GPU-0", "state": "active", **WARNING}
 CRITICAL_XIDS = [code for code, row in XIDS.items() if row.tier == "critical"]
 WARNING_XIDS = [code for code, row in XIDS.items() if row.tier == "warning"]
 OTHER_XIDS = [code for code, row in XIDS.items() if row.tier is None]
@@ -439,48 +481,13 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             [one for one in held(1) if one.name != "gpu_holder_info"],
             {**BY_UUID, **WARNING},
         ),
-        fires(
-            "a pod",
-            40,
-            [*held(1), pod("team-a/notebook-7")],
-            {**BY_UUID, **HOLDER, "owner": "team-a/notebook-7", **WARNING},
-        ),
         quiet("busy for a tenth of the time", 60, held(0.9)),
-        quiet(
-            "one pod after another of the same user, without a pause",
-            180,
-            [
-                *held(1, {**HOLDER, "owner": "root"}),
-                *(
-                    pod(f"ci/run-{i}", GPU, (i * 25 * MINUTE, (i + 1) * 25 * MINUTE))
-                    for i in range(8)
-                ),
-            ],
-        ),
         quiet("free", 60, held(0, held_value=0)),
         quiet("a notebook at lunch", 90, held(1, {"class": "notebook"})),
         quiet("a server at night", 300, held(1, {"class": "serving"})),
         quiet("a display", 180, held(1, {"class": "display"})),
         quiet("a monitoring tool", 180, held(1, {"class": "system"})),
         quiet("a job that has just begun", 25, held(1)),
-        quiet(
-            "one that works after one that did not",
-            90,
-            held_by(
-                ("alice", 0, 25 * MINUTE),
-                ("bob", 25 * MINUTE, 1e9),
-                idle=((0, 1), (25 * MINUTE, 0)),
-            ),
-        ),
-        quiet(
-            "one that prepares after one that did nothing",
-            90,
-            held_by(
-                ("alice", 0, 25 * MINUTE),
-                ("bob", 25 * MINUTE, 1e9),
-                idle=((0, 1), (45 * MINUTE, 0)),
-            ),
-        ),
         quiet(
             "many short ones, of which each does nothing",
             180,
@@ -505,12 +512,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             {**BY_UUID, "owner": "team-a/notebook-7", **WARNING},
         ),
         fires(
-            "a MIG instance",
-            37,
-            given(("team-a/notebook-7", 0, 1e9), labels={**GPU, "gpu_instance": "3"}),
-            {**BY_UUID, "gpu_instance": "3", "owner": "team-a/notebook-7", **WARNING},
-        ),
-        fires(
             "opened and closed long ago",
             97,
             given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 1), (3600, 0))),
@@ -528,11 +529,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
                 ("team-a/train-0", 0, 1e9),
                 held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),
             ),
-        ),
-        quiet(
-            "one pod after another, each of which starts for a while",
-            180,
-            given(*((f"ci/run-{i}", i * 25 * MINUTE, (i + 1) * 25 * MINUTE) for i in range(8))),
         ),
         quiet("given to nobody", 120, given()),
         quiet(
@@ -573,7 +569,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
     ],
     "GpuDataStallHigh": [
         fires("waits for its data", 27, rank(stall=0.4), {**rank_labels(), **WARNING}),
-        fires("found from outside", 27, found_to_wait(0.4), {**GPU, **WARNING}),
+        fires("found from outside", 27, found_to_wait(0.4), {**OF_RANK, **WARNING}),
         fires(
             "nobody can say whether it is there",
             27,
@@ -581,21 +577,14 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             {**rank_labels(), **WARNING},
         ),
         fires(
-            "found from outside, while one that is not there says that it is not so",
+            "found from outside, whatever those say that are not there",
             27,
-            [*found_to_wait(0.4), *intruder(stall=0.01)],
-            {**GPU, **WARNING},
-        ),
-        fires(
-            "found from outside, while one that is not there has just begun",
-            27,
-            [*found_to_wait(0.4), *intruder(run_start=20 * MINUTE)],
-            {**GPU, **WARNING},
-        ),
-        fires(
-            "found from outside, while one that is not there says so too",
-            27,
-            [*found_to_wait(0.4), *intruder(stall=0.5)],
+            [
+                *found_to_wait(0.4, labels=GPU),
+                *intruder(0, stall=0.01),
+                *intruder(1, stall=0.5),
+                *intruder(2, run_start=20 * MINUTE),
+            ],
             {**GPU, **WARNING},
         ),
         quiet("says so without being there", 60, intruder(stall=0.4)),
@@ -605,69 +594,27 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             180,
             [
                 *rank(run_start=2 * HOUR),
-                counter(
-                    "gpu_training_phase_gpu_idle_seconds_total",
-                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                    {**RANK, "uuid": "GPU-0"},
-                    phase="data",
-                ),
+                idle_phase(WARMS_UP),
             ],
         ),
         quiet(
             "another run of one name, found to wait, warms up",
             180,
-            [
-                *rank(run_start=2 * HOUR),
-                *observed({**GPU, "uuid": "GPU-0"}),
-                counter(
-                    "gpu_inferred_data_stall_lower_seconds_total",
-                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                    {**GPU, "uuid": "GPU-0"},
-                    method="client",
-                ),
-                gauge(
-                    "gpu_inferred_data_stall_lower_ratio",
-                    0.01,
-                    {**GPU, "uuid": "GPU-0"},
-                    method="client",
-                ),
-            ],
+            [*rank(run_start=2 * HOUR), *found_to_wait(0.01, WARMS_UP)],
         ),
         quiet(
             "a run after the one that was found to wait warms up",
             180,
             [
                 *held_by(("alice", 0, 2 * HOUR - MINUTE), ("bob", 2 * HOUR, 1e9), idle=((0, 0),)),
-                counter(
-                    "gpu_inferred_data_stall_lower_seconds_total",
-                    total((0, 0.01), (2 * HOUR, 1), (2 * HOUR + 8 * MINUTE, 0.01)),
-                    method="client",
-                ),
-                gauge("gpu_inferred_data_stall_lower_ratio", 0.01, method="client"),
+                *found_to_wait(0.01, WARMS_UP, GPU)[2:],
             ],
         ),
         quiet("warms up", 24, rank(stall=0.4)),
         quiet(
             "measured, so that nothing has to be found from outside",
             60,
-            [
-                *rank(stall=0.1),
-                *observed({**GPU, "uuid": "GPU-0"}),
-                *(
-                    counter(
-                        "gpu_inferred_data_stall_lower_seconds_total",
-                        0.4,
-                        {**GPU, "uuid": "GPU-0"},
-                        method="client",
-                    ),
-                    gauge(
-                        "gpu_inferred_data_stall_lower_ratio",
-                        0.4,
-                        {**GPU, "uuid": "GPU-0"},
-                        method="client",
-                    ),
-                ),
-            ],
+            [*rank(stall=0.1), *found_to_wait(0.4)],
         ),
     ],
     "GpuCheckpointOverhead": [
@@ -694,7 +641,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             {**GPU, **WARNING},
         ),
         quiet("counters of some units: those work", 30, stock(65, 0.3, 0.001)),
-        quiet("counters of some units: memory works", 30, stock(65, 0, 0.3)),
         quiet("communicates", 30, busy(1, 0, 0.001, 1e9)),
         quiet("computes", 30, busy(1, 0.3, 0.01, 0)),
         quiet("copies", 30, busy(1, 0, 0.3, 0)),
@@ -727,20 +673,25 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             60,
             [
                 *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
-                *(until(20 * MINUTE, row) for i in range(3) for row in work(0.4, 0.95, i)[:1]),
+                *(
+                    replace(row, value=between(0, 20 * MINUTE, row.value))
+                    for i in range(3)
+                    for row in work(0.4, 0.95, i)[:1]
+                ),
                 *(row for i in range(3) for row in work(0.4, 0.95, i)[1:]),
                 *work(0.4, 0.95, 3),
             ],
         ),
         fires(
-            "one waits for data, and others that are not there say that they do",
+            "one waits for data; others that are not there say so too, and one has its name",
             27,
             [
-                *rank(0, stall=0.01),
-                *rank(1, stall=0.15),
-                *(row for i in range(2, 6) for row in intruder(i, stall=0.15, job="resnet")),
+                *(row for i in range(2) for row in rank(i, stall=0.01)),
+                *rank(2, stall=0.15),
+                *(row for i in range(3, 7) for row in intruder(i, stall=0.15, job="resnet")),
+                *intruder(2, stall=0.01, job="resnet", instance="node-2:19400"),
             ],
-            {**rank_labels(1), **WARNING},
+            {**rank_labels(2), **WARNING},
         ),
         fires(
             "the others wait for one, on whose GPU others say that they are",
@@ -752,16 +703,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
                 *(row for i in range(4, 9) for row in intruder(i, job="resnet", uuid="GPU-3")),
             ],
             {**rank_labels(3), **WARNING},
-        ),
-        fires(
-            "one waits for data, and one that is not there has its name",
-            27,
-            [
-                *(row for i in range(2) for row in rank(i, stall=0.01)),
-                *rank(2, stall=0.15),
-                *intruder(2, stall=0.01, job="resnet", instance="node-2:19400"),
-            ],
-            {**rank_labels(2), **WARNING},
         ),
         quiet(
             "says so without being there",
@@ -791,12 +732,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             [
                 *(row for i in range(1, 4) for row in rank(i, stall=0.01, end=40 * MINUTE)),
                 *rank(0),
-                counter(
-                    "gpu_training_phase_gpu_idle_seconds_total",
-                    total((0, 0.01), (40 * MINUTE, 0.3)),
-                    {**RANK, "uuid": "GPU-0"},
-                    phase="data",
-                ),
+                idle_phase(total((0, 0.01), (40 * MINUTE, 0.3))),
             ],
         ),
         quiet("alone", 60, [*rank(0, stall=0.4), *work(0.3, 0.6, 0)]),
@@ -816,48 +752,18 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet("off", 30, throttled(0.5, "hw_thermal")),
     ],
     "GpuPowerLimitLowered": [
-        fires(
-            "lowered",
-            16,
-            [gauge("gpu_power_limit_watts", 238), gauge("gpu_power_default_limit_watts", 700)],
-            {**GPU, **INFO},
-        ),
-        quiet(
-            "as delivered",
-            60,
-            [gauge("gpu_power_limit_watts", 700), gauge("gpu_power_default_limit_watts", 700)],
-        ),
-        quiet(
-            "a laptop whose limit in force is above its default",
-            60,
-            [gauge("gpu_power_limit_watts", 95), gauge("gpu_power_default_limit_watts", 55)],
-        ),
+        fires("lowered", 16, power_limits(238, 700), {**GPU, **INFO}),
+        quiet("as delivered", 60, power_limits(700, 700)),
+        quiet("a laptop whose limit in force is above its default", 60, power_limits(95, 55)),
         quiet("no limit", 60, [gauge("gpu_power_watts", 40)]),
     ],
     "GpuMemoryTemperatureHigh": [
-        fires(
-            "near its maximum",
-            11,
-            [
-                gauge("gpu_temperature_celsius", 101, sensor="memory"),
-                gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
-            ],
-            {**GPU, "sensor": "memory", **WARNING},
-        ),
-        fires(
-            "maximum not known",
-            11,
-            [gauge("gpu_temperature_celsius", 96, sensor="memory")],
-            {**GPU, "sensor": "memory", **WARNING},
-        ),
+        fires("near its maximum", 11, memory_at(101), {**GPU, "sensor": "memory", **WARNING}),
+        fires("maximum not known", 11, memory_at(96, None), {**GPU, "sensor": "memory", **WARNING}),
         quiet(
             "warm for a board that may be",
             30,
-            [
-                gauge("gpu_temperature_celsius", 98, sensor="memory"),
-                gauge("gpu_temperature_celsius", 99, sensor="gpu"),
-                gauge("gpu_temperature_threshold_celsius", 105, threshold="memory_max"),
-            ],
+            [*memory_at(98), gauge("gpu_temperature_celsius", 99, sensor="gpu")],
         ),
     ],
     "GpuXidCritical": [
@@ -889,23 +795,13 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
     ],
     "GpuEccUncorrected": [
-        fires(
-            "one more",
-            122,
-            ecc(piecewise((0, 0), (7200, 1))),
-            {**GPU, "severity": "warning", "location": "dram"},
-        ),
-        fires(
-            "counted before the first scrape",
-            2,
-            ecc(piecewise((0, 2))),
-            {**GPU, "severity": "warning", "location": "dram"},
-        ),
+        fires("one more", 122, ecc(piecewise((0, 0), (7200, 1))), IN_DRAM),
+        fires("counted before the first scrape", 2, ecc(piecewise((0, 2))), IN_DRAM),
         fires(
             "one more while the exporter was away for hours",
             302,
-            [*ecc(lambda at: 1.0 if at < 2 * HOUR else None if at < 5 * HOUR else 2.0)],
-            {**GPU, "severity": "warning", "location": "dram"},
+            ecc(lambda at: 1.0 if at < 2 * HOUR else None if at < 5 * HOUR else 2.0),
+            IN_DRAM,
         ),
         quiet("corrected", 60, ecc(total((0, 1)), "corrected")),
     ],
@@ -924,24 +820,9 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
     "GpuRetiredPagesPending": [*_board("gpu_retired_pages_pending", WARNING)],
     "GpuRecoveryActionNeeded": [*_board("gpu_recovery_action", CRITICAL)],
     "GpuNvlinkDown": [
-        fires(
-            "one link fell",
-            16,
-            [*links(piecewise((0, 18), (600, 17))), *links(18, 1)],
-            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-        ),
-        fires(
-            "all links fell",
-            16,
-            links(piecewise((0, 18), (600, 0))),
-            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-        ),
-        fires(
-            "down since the start",
-            6,
-            [*links(17), *links(18, 1)],
-            {**GPU, "uuid": "GPU-0", "state": "active", **WARNING},
-        ),
+        fires("one link fell", 16, [*links(piecewise((0, 18), (600, 17))), *links(18, 1)], LINK),
+        fires("all links fell", 16, links(piecewise((0, 18), (600, 0))), LINK),
+        fires("down since the start", 6, [*links(17), *links(18, 1)], LINK),
         fires(
             "under another index than before",
             20,
@@ -961,11 +842,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet(
             "GPU models with different links",
             60,
-            [
-                *links(6, 0, "Tesla V100"),
-                *links(12, 1, "NVIDIA A100"),
-                *links(12, 2, "NVIDIA A100"),
-            ],
+            [*links(6, 0, "Tesla V100"), *links(12, 1), *links(12, 2)],
         ),
         quiet(
             "links that the board does not use",
@@ -1010,31 +887,12 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             23,
             [
                 gauge("gpu_up", piecewise((0, 0), (600, 1), (1200, 0))),
-                gauge(
-                    "roofline_exporter_reading_state",
-                    between(0, 600, lambda _: 1.0),
-                    {**NODE, "uuid": "GPU-a"},
-                    group="gpu",
-                    state="suspended",
-                ),
+                asleep(between(0, 600, lambda _: 1.0)),
             ],
             {**GPU, **CRITICAL},
         ),
         quiet("answers", 30, [gauge("gpu_up", 1)]),
-        quiet(
-            "sleeps",
-            30,
-            [
-                gauge("gpu_up", 0),
-                gauge(
-                    "roofline_exporter_reading_state",
-                    1,
-                    {**NODE, "uuid": "GPU-a"},
-                    group="gpu",
-                    state="suspended",
-                ),
-            ],
-        ),
+        quiet("sleeps", 30, [gauge("gpu_up", 0), asleep(lambda _: 1.0)]),
         quiet(
             "exporter is down: nothing is known",
             60,
@@ -1076,21 +934,17 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         fires(
             "never answered",
             3,
-            [scraped(0), gauge("roofline_exporter_build_info", 1, {**NODE, "instance": "node-2"})],
+            [scraped(0), exporter({**NODE, "instance": "node-2"})],
             {**NODE, **CRITICAL},
         ),
         fires(
             "in a job of another name",
             13,
             [
-                scraped(piecewise((0, 1), (600, 0)), {"job": "gpus", "instance": "node-1:19400"}),
-                gauge(
-                    "roofline_exporter_build_info",
-                    between(0, 600, lambda _: 1.0),
-                    {"job": "gpus", "instance": "node-1:19400"},
-                ),
+                scraped(piecewise((0, 1), (600, 0)), OF_JOB_GPUS),
+                exporter(OF_JOB_GPUS, between(0, 600, lambda _: 1.0)),
             ],
-            {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+            {**OF_JOB_GPUS, **CRITICAL},
         ),
         *(
             fires(
@@ -1105,17 +959,11 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             "never answered, in a job of another name with exporters only",
             3,
             [
-                scraped(0, {"job": "gpus", "instance": "node-1:19400"}),
-                *(
-                    row
-                    for labels in [{"job": "gpus", "instance": "node-2:19400"}]
-                    for row in (
-                        scraped(1, labels),
-                        gauge("roofline_exporter_build_info", 1, labels, version="0.1.0"),
-                    )
-                ),
+                scraped(0, OF_JOB_GPUS),
+                scraped(1, {**OF_JOB_GPUS, "instance": "node-2:19400"}),
+                exporter({**OF_JOB_GPUS, "instance": "node-2:19400"}),
             ],
-            {"job": "gpus", "instance": "node-1:19400", **CRITICAL},
+            {**OF_JOB_GPUS, **CRITICAL},
         ),
         quiet(
             "never answered, but its job has other targets too",
@@ -1123,10 +971,8 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             [
                 scraped(0, {"job": "pods", "instance": "10.0.0.3:8080"}),
                 scraped(1, {"job": "pods", "instance": "10.0.0.2:9090"}),
-                scraped(1, {"job": "pods", "instance": "10.0.0.1:19400"}),
-                gauge(
-                    "roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}
-                ),
+                scraped(1, POD_TARGET),
+                exporter(POD_TARGET),
             ],
         ),
         fires("there is none", 3, [scraped(1)], CRITICAL),
@@ -1153,12 +999,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet(
             "all are scraped, in a job of another name",
             60,
-            [
-                wanted(1),
-                gauge(
-                    "roofline_exporter_build_info", 1, {"job": "pods", "instance": "10.0.0.1:19400"}
-                ),
-            ],
+            [wanted(1), exporter(POD_TARGET)],
             interruptible=False,
         ),
     ],
@@ -1174,17 +1015,8 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet("one", 90, drivers("580.95.05", "580.95.05")),
     ],
     "GpuReportsRejected": [
-        fires(
-            "many",
-            5,
-            [counter("roofline_exporter_training_rejected_total", 0.1, NODE, reason="schema")],
-            {**NODE, "reason": "schema", **INFO},
-        ),
-        quiet(
-            "few",
-            60,
-            [counter("roofline_exporter_training_rejected_total", 0.005, NODE, reason="schema")],
-        ),
+        fires("many", 5, rejected(0.1), {**NODE, "reason": "schema", **INFO}),
+        quiet("few", 60, rejected(0.005)),
     ],
 }
 CASES = [replace(case, alert=alert) for alert, cases in BY_ALERT.items() for case in cases]

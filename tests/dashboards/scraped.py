@@ -11,8 +11,6 @@ import pytest
 
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.model.readers import NO_COUNTER_STATES
-from exporter.model.reading import SlotReport, XidRecord
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml import GPM
@@ -21,45 +19,26 @@ from tests.fake_nvml import FakeNvml
 from tests.rules.promtool import STEP_SECONDS
 from tests.rules.scrapes import Scrapes
 from tests.sources.conftest import START, Rig
+from tests.sources.dcgm.nodes import OneGpu
 
 POLL_SECONDS = 5
 
 
-class _OneGpu:
+class _OneGpu(OneGpu):
     """The readers of one GPU whose session a test reads in its own thread."""
-
-    name = "nvml"
-    problem: str | None = None
-    failed_initialisations = 0
-    counter_states = NO_COUNTER_STATES
 
     def __init__(self, rig: Rig) -> None:
         self._session = rig.session(SessionOptions(counters=(GPM,)))
-        self._report: SlotReport | None = None
-
-    def xids(self) -> dict[str, dict[int, XidRecord]]:
-        return {}
-
-    def devices(self) -> dict[str, int]:
-        return {"nvml": 1}
 
     def round(self, wait_seconds: float) -> None:
-        reading = self._session.read()
-        self._report = SlotReport(0, self._session.device, reading, None, {})
-
-    def reports(self) -> list[SlotReport]:
-        return [] if self._report is None else [self._report]
+        self.reading = self._session.read()
 
 
 class Node:
     """A fake driver's GPU through pynvml, session, publisher and page."""
 
     def __init__(
-        self,
-        folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        names: Collection[str],
-        **device: Any,
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, names: Collection[str], **device: Any
     ) -> None:
         """Read such a GPU; what is scraped of it are the metrics of these names."""
         fake = FakeNvml(folder, {"devices": [device]}, clock=START)

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.dashboards.models import targets
+from tests.dashboards.test_sums import substituted
 from tests.rules.cases import gauge
 from tests.rules.promtool import MINUTE, Expected, Series, check
 
@@ -21,8 +21,7 @@ def _query() -> str:
         for one in targets("roofline")
         if "each GPU under its ceilings" in one.name and "estimate" in one.expression
     ]
-    text = found.expression.replace("$__rate_interval", "5m")
-    return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
+    return substituted(found.expression)
 
 
 def _series(**more: float) -> list[Series]:

@@ -279,18 +279,22 @@ def test_what_is_empty_while_nothing_is_wrong_says_so(name: str) -> None:
         assert len(shown[title].get("noValue", "").split()) > 1, title
 
 
+def _tables(name: str) -> list[tuple[Model, list[str]]]:
+    """The tables of a page, each with its headers."""
+    return [
+        (panel, [*step["options"]["renameByName"].values()])
+        for panel in panels(load(name))
+        if panel["type"] == "table"
+        for step in panel["transformations"]
+        if step["id"] == "organize"
+    ]
+
+
 @each_page
 def test_the_words_for_an_empty_table_are_not_in_its_empty_cells(name: str) -> None:
     """Grafana writes `noValue` into each cell without a value, cut to what fits."""
-    for panel in panels(load(name)):
-        if panel["type"] != "table":
-            continue
-        (renamed,) = [
-            step["options"]["renameByName"]
-            for step in panel["transformations"]
-            if step["id"] == "organize"
-        ]
-        for header in renamed.values():
+    for panel, headers in _tables(name):
+        for header in headers:
             written = panel["fieldConfig"]["defaults"].get("noValue", "")
             for override in panel["fieldConfig"]["overrides"]:
                 wanted, found = override["matcher"]["options"], override["matcher"]["id"]
@@ -306,9 +310,7 @@ LAPTOP_PIXELS, AROUND_TABLE_PIXELS = 1280 - 32, 24
 @each_page
 def test_every_column_of_a_table_is_in_sight_on_a_laptop(name: str) -> None:
     """What is pushed out is found only by who scrolls in the panel."""
-    for panel in panels(load(name)):
-        if panel["type"] != "table":
-            continue
+    for panel, headers in _tables(name):
         least = panel["fieldConfig"]["defaults"]["custom"]["minWidth"]
         widths = {
             override["matcher"]["options"]: one["value"]
@@ -316,11 +318,6 @@ def test_every_column_of_a_table_is_in_sight_on_a_laptop(name: str) -> None:
             for one in override["properties"]
             if one["id"] == "custom.width"
         }
-        (headers,) = [
-            step["options"]["renameByName"].values()
-            for step in panel["transformations"]
-            if step["id"] == "organize"
-        ]
         room = panel["gridPos"]["w"] / GRID_WIDTH * LAPTOP_PIXELS - AROUND_TABLE_PIXELS
         assert sum(widths.get(header, least) for header in headers) <= room, panel["title"]
 
@@ -404,10 +401,8 @@ def test_a_gpu_has_one_colour_on_the_whole_roofline_page() -> None:
     assert all(len(found) == 1 for found in colors)
     assert len({found[0] for found in colors[:20]}) == 20
     for panel in shown:
-        assert [_gpu_colors(panel, gpu) for gpu in range(40)] == colors, panel["title"]
-        assert [_gpu_colors(panel, gpu, "/3") for gpu in range(40)] == colors, panel["title"]
-        bar = ", from the job and the driver, work"
-        assert [_gpu_colors(panel, gpu, bar) for gpu in range(40)] == colors, panel["title"]
+        for more in ("", "/3", ", from the job and the driver, work"):
+            assert [_gpu_colors(panel, gpu, more) for gpu in range(40)] == colors, panel["title"]
 
 
 @pytest.mark.parametrize("title", ["each GPU under its ceilings", "what limits each GPU"])

@@ -12,6 +12,7 @@ import pytest
 
 from tests.dashboards.models import METRIC, NAMES, Target, targets
 from tests.dashboards.scraped import Node
+from tests.dashboards.test_sums import substituted
 from tests.rules.promtool import Expected, check
 from tests.rules.rules import RECORDED, RULES
 
@@ -77,12 +78,6 @@ def _basis(target: Target) -> str:
     return found[1]
 
 
-def _query(target: Target) -> str:
-    """The query as it is sent with everything chosen; a rate over four scrapes."""
-    text = target.expression.replace("$__rate_interval", "2m")
-    return re.sub(r"\$(job|instance|gpu|model)\b", ".*", text)
-
-
 def _names() -> set[str]:
     """What the queries and the recorded series read."""
     shown = [one.expression for one in (*_roofs(), _near_its_roof())]
@@ -96,11 +91,13 @@ def _expected(expression: str, at: float, value: float | None) -> Expected:
 
 def _check(folder: Path, node: Node, wanted: Mapping[str, float]) -> None:
     """Every panel and the recorded series show these distances, and none of another basis."""
-    expressions = [(_query(target), _basis(target)) for target in _roofs()]
+    expressions = [(substituted(target.expression), _basis(target)) for target in _roofs()]
     expressions += [(f'{RECORDED_ROOF}{{basis="{basis}"}}', basis) for basis in BASES]
     rows = [_expected(text, node.scrapes.end, wanted.get(basis)) for text, basis in expressions]
     near = float(wanted["clock"] >= 0.8)
-    rows.append(Expected(_query(_near_its_roof()), node.scrapes.end, [("{}", near)]))
+    rows.append(
+        Expected(substituted(_near_its_roof().expression), node.scrapes.end, [("{}", near)])
+    )
     check(folder, [RECORDED_ROOF], node.scrapes.series(), rows)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from exporter.exposition.catalogue import CATALOGUE
@@ -14,6 +13,7 @@ from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.dashboards.models import NAMES, targets
+from tests.dashboards.test_sums import substituted
 from tests.rules.cases import GPU, counter, gauge, observed
 from tests.rules.promtool import MINUTE, STEP_SECONDS, Expected, Series, check, total
 from tests.rules.rules import RECORDED
@@ -21,22 +21,6 @@ from tests.rules.scrapes import Scrapes
 
 POLL_SECONDS = 15
 SILENT_SCRAPES = 13
-BUILT_IN = {
-    "$__rate_interval": "2m",
-    "${__to:date:seconds}": "600",
-    "$__range_s": "600",
-    "$__range": "10m",
-    "$__interval_ms": "30000",
-    "$__interval": "30s",
-    "$price": "2.5",
-    "$basis": "spec",
-}
-
-
-def _query(expression: str) -> str:
-    for name, value in BUILT_IN.items():
-        expression = expression.replace(name, value)
-    return re.sub(r"\$[a-z_]+", ".*", expression)
 
 
 def _demo_that_falls_silent() -> Scrapes:
@@ -65,7 +49,7 @@ def _demo_that_falls_silent() -> Scrapes:
 def test_nothing_is_divided_by_no_time(tmp_path: Path) -> None:
     """No panel and no recorded series is NaN, which would hide the other GPUs in every mean."""
     scrapes = _demo_that_falls_silent()
-    shown = [_query(one.expression) for name in NAMES for one in targets(name)]
+    shown = [substituted(one.expression) for name in NAMES for one in targets(name)]
     expected = [
         Expected(f"({text}) unless abs({text}) < Inf", scrapes.end, [])
         for text in (*shown, *RECORDED)
@@ -86,7 +70,7 @@ def test_a_gpu_that_lost_its_counters_has_bounds_again(tmp_path: Path) -> None:
         gauge("gpu_saturation_lower_ratio", lambda at: 0.5 if at < lost_at else 0.0),
         gauge("gpu_saturation_upper_ratio", lambda at: 0.5 if at < lost_at else 0.75),
     ]
-    page = {one.name: _query(one.expression) for name in NAMES for one in targets(name)}
+    page = {one.name: substituted(one.expression) for name in NAMES for one in targets(name)}
     for at, measured, most in ((lost_at, 0.5, None), (lost_at + 5 * MINUTE, None, 0.75)):
         of_gpu = {"gpu/Now/saturation": measured, "gpu/Now/saturation, at most": most}
         mean = {"fleet/Utilization beside saturation/saturation, at most": measured or most}

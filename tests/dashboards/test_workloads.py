@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.owners import TEAM, whose
 from tests.dashboards.models import NAMES, targets
-from tests.dashboards.test_sums import query_of, substituted
+from tests.dashboards.test_sums import query_of, shows, substituted
 from tests.rules.cases import GPU, NODE, counter, gauge, given, held, observed, pod, workload
 from tests.rules.promtool import (
     MINUTE,
@@ -103,8 +103,7 @@ def test_hours_and_costs_are_of_workloads(
 ) -> None:
     """A quarter of an hour, at 2 the hour; what two pods share is neither's alone."""
     expected = [(f'{{owner="{owner}"}}', value) for owner, value in rows.items()]
-    text = query_of(query).replace("$price", "2")
-    check(tmp_path, [], _node(), [Expected(f"round({text}, 0.01)", AT, expected)])
+    check(tmp_path, [], _node(), [Expected(f"round({query_of(query)}, 0.01)", AT, expected)])
 
 
 def test_a_gpu_of_which_nobody_knows_whether_it_idles_costs_what_is_not_opened(
@@ -112,22 +111,19 @@ def test_a_gpu_of_which_nobody_knows_whether_it_idles_costs_what_is_not_opened(
 ) -> None:
     """A MIG instance without counters: that no process holds it is known."""
     rows = given(("team-a/eval-0", 0, 1e9), labels=PART)
-    for name, value in (("GPU-hours by owner/C", 0.25), ("GPU-hours by owner/D", 0.5)):
-        expected = [('{owner="team-a/eval-0"}', value)]
-        query = f"round({query_of(f'idle/{name}')}, 0.01)"
-        check(tmp_path, [], rows, [Expected(query, AT, expected)])
+    expected = [
+        Expected(f"round({query_of(f'idle/GPU-hours by owner/{name}')}, 0.01)", AT, [(row, value)])
+        for row in ['{owner="team-a/eval-0"}']
+        for name, value in (("C", 0.25), ("D", 0.5))
+    ]
     cost = f"round(sum({query_of('idle/By node/C')}), 0.01)"
-    check(tmp_path, [], rows, [Expected(cost, AT, [("{}", 0.5)])])
+    check(tmp_path, [], rows, [*expected, Expected(cost, AT, [("{}", 0.5)])])
 
 
 def test_the_four_states_add_up_to_all_gpus(tmp_path: Path) -> None:
     """Four GPUs and instances, each in another; nothing is counted twice."""
-    page = "idle/What the GPUs do/"
-    expected = [
-        Expected(f"round({query_of(page + name)}, 0.01)", AT, [("{}", 1.0)])
-        for name in ("in use", "held idle", "not opened", "free")
-    ]
-    check(tmp_path, [], _node(), expected)
+    names = ("in use", "held idle", "not opened", "free")
+    shows(tmp_path, _node(), **{f"idle/What the GPUs do/{name}": 1.0 for name in names})
 
 
 def test_time_that_was_not_idle_is_not_counted_as_unopened_too(tmp_path: Path) -> None:
@@ -138,13 +134,9 @@ def test_time_that_was_not_idle_is_not_counted_as_unopened_too(tmp_path: Path) -
         counter("gpu_held_idle_seconds_total", 0),
         *given(("team-a/eval-0", 0, 1e9)),
     ]
-    page = "idle/What the GPUs do/"
     states = {"in use": 0.25, "held idle": 0.0, "not opened": 0.75, "free": 0.0}
-    expected = [
-        Expected(f"round({query_of(page + name)}, 0.01)", AT, [("{}", value)])
-        for name, value in states.items()
-    ]
-    check(tmp_path, [], rows, expected)
+    shown = {f"idle/What the GPUs do/{name}": value for name, value in states.items()}
+    shows(tmp_path, rows, **shown)
 
 
 @pytest.mark.parametrize(("device", "share"), [(OTHER, "1"), (PART, "2/3")])
@@ -161,12 +153,7 @@ def test_who_was_given_a_gpu_that_nobody_opens(device: Labels, share: str, tmp_p
 
 def test_free_is_what_nobody_was_given(tmp_path: Path) -> None:
     """As in node:gpu_free:count."""
-    counts = {"free": 1.0, "unopened": 1.0}
-    expected = [
-        Expected(query_of(f"fleet/GPUs now/{name}"), AT, [("{}", count)])
-        for name, count in counts.items()
-    ]
-    check(tmp_path, [], _node(), expected)
+    shows(tmp_path, _node(), **{"fleet/GPUs now/free": 1.0, "fleet/GPUs now/unopened": 1.0})
 
 
 def test_no_query_fails_or_doubles_a_gpu_because_workloads_share_it(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.rules.cases import (
     GPU,
     HOLDER,
     NODE,
+    asleep,
     counter,
     gauge,
     held,
@@ -29,6 +30,7 @@ from tests.rules.promtool import (
     Interruption,
     Labels,
     Series,
+    Value,
     between,
     check,
     total,
@@ -104,34 +106,49 @@ def test_partitions_add_up_to_one(family: str, label: str, name: str, tmp_path: 
     )
 
 
-def test_bounds_of_the_parts_are_shares_of_the_observed_time(tmp_path: Path) -> None:
-    """All of it has a limiter; a bound may be 0 all along."""
-    rows = [
-        counter("gpu_limited_seconds_total", 0.125, limiter="idle"),
-        counter("gpu_limited_seconds_total", 0.375, limiter="unknown"),
-        counter("gpu_time_lower_seconds_total", 0.125, part="idle"),
-        counter("gpu_time_upper_seconds_total", 0.25, part="idle"),
-        counter("gpu_time_lower_seconds_total", 0, part="saturated"),
-        counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
-    ]
-    for which, idle, saturated in (("lower", 0.25, 0.0), ("upper", 0.5, 0.75)):
-        record(
-            tmp_path,
-            rows,
-            f"gpu:gpu_time_{which}:ratio_rate5m",
-            ({**GPU, "part": "idle"}, idle),
-            ({**GPU, "part": "saturated"}, saturated),
-        )
-
-
-def test_bounds_stay_shares_where_counters_end(tmp_path: Path) -> None:
-    """Those of the seconds whose parts are not known are no share of the seconds whose are."""
-    rows = [
-        *observed(GPU, "utilization"),
-        counter("gpu_time_seconds_total", 0.25, part="saturated"),
-        counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
-    ]
-    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m", ({**GPU, "part": "saturated"}, 0.5))
+@pytest.mark.parametrize(
+    ("rows", "lower", "upper"),
+    [
+        (
+            [
+                counter("gpu_limited_seconds_total", 0.5, limiter="unknown"),
+                counter("gpu_time_lower_seconds_total", 0.125, part="idle"),
+                counter("gpu_time_upper_seconds_total", 0.25, part="idle"),
+                counter("gpu_time_lower_seconds_total", 0, part="saturated"),
+                counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
+            ],
+            {"idle": 0.25, "saturated": 0.0},
+            {"idle": 0.5, "saturated": 0.75},
+        ),
+        (
+            [
+                *observed(GPU, "utilization"),
+                counter("gpu_time_seconds_total", 0.25, part="saturated"),
+                counter("gpu_time_upper_seconds_total", 0.375, part="saturated"),
+            ],
+            {},
+            {"saturated": 0.5},
+        ),
+        (
+            [
+                *observed(GPU, "activity"),
+                counter("gpu_time_seconds_total", 1, part="idle"),
+                counter("gpu_time_lower_seconds_total", 0, part="idle"),
+                counter("gpu_time_upper_seconds_total", 0, part="idle"),
+            ],
+            {},
+            {},
+        ),
+    ],
+    ids=["of the observed time", "of the time without parts", "that stand still"],
+)
+def test_bounds_are_shares_of_the_time_without_parts(
+    rows: Sequence[Series], lower: dict[str, float], upper: dict[str, float], tmp_path: Path
+) -> None:
+    """All of the time has a limiter; a bound may be 0, but one that stands still is no bound."""
+    for which, shares in (("lower", lower), ("upper", upper)):
+        expected = [({**GPU, "part": part}, share) for part, share in shares.items()]
+        record(tmp_path, rows, f"gpu:gpu_time_{which}:ratio_rate5m", *expected)
 
 
 @pytest.mark.parametrize("late", ["gpu_time_seconds_total", "gpu_time_upper_seconds_total"])
@@ -151,18 +168,6 @@ def test_a_window_in_which_bounds_or_parts_begin_has_no_bounds(late: str, tmp_pa
         AT + 4 * MINUTE,
         ({**GPU, "part": "saturated"}, 1.0),
     )
-
-
-def test_parts_that_are_known_have_no_bounds(tmp_path: Path) -> None:
-    """The counters of earlier bounds stand still: that is no bound of 0."""
-    rows = [
-        *observed(GPU, "activity"),
-        counter("gpu_time_seconds_total", 1, part="idle"),
-        counter("gpu_time_lower_seconds_total", 0, part="idle"),
-        counter("gpu_time_upper_seconds_total", 0, part="idle"),
-    ]
-    record(tmp_path, rows, "gpu:gpu_time_lower:ratio_rate5m")
-    record(tmp_path, rows, "gpu:gpu_time_upper:ratio_rate5m")
 
 
 def test_saturation_is_of_the_time_that_has_parts(tmp_path: Path) -> None:
@@ -315,16 +320,15 @@ def _mfu(numbers: Sequence[int], uuids: Sequence[str], precision: str) -> list[S
         rows.append(counter("gpu_training_step_seconds_total", 1, labels))
         rows.append(gauge("gpu_training_info", 1, labels, precision=precision, framework="torch"))
     for uuid in sorted(set(uuids)):
-        device = {**GPU, "uuid": uuid}
-        for name, peak, basis in (
-            ("bf16_tensor", 400, "spec"),
-            ("bf16_tensor", 300, "achievable"),
-            ("fp32", 50, "spec"),
-        ):
-            rows.append(
-                gauge("gpu_peak_flops_per_second", peak, device, precision=name, basis=basis)
-            )
+        rows.append(_peak(400, "bf16_tensor", uuid=uuid))
+        rows.append(_peak(300, "bf16_tensor", "achievable", uuid))
+        rows.append(_peak(50, "fp32", uuid=uuid))
     return rows
+
+
+def _peak(flops: float, precision: str, basis: str = "spec", uuid: str = "GPU-a") -> Series:
+    labels = {**GPU, "uuid": uuid}
+    return gauge("gpu_peak_flops_per_second", flops, labels, precision=precision, basis=basis)
 
 
 def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
@@ -334,13 +338,7 @@ def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
     record(tmp_path, _mfu([0], ["GPU-a"], "bf16"), name, (labels, 0.25))
     record(tmp_path, _mfu([0], ["GPU-a"], "fp32"), name, (labels, 2))
     record(tmp_path, _mfu([0], ["GPU-a"], ""), name)
-    fp8 = gauge(
-        "gpu_peak_flops_per_second",
-        800,
-        {**GPU, "uuid": "GPU-a"},
-        precision="fp8_tensor",
-        basis="spec",
-    )
+    fp8 = _peak(800, "fp8_tensor")
     record(tmp_path, [*_mfu([0], ["GPU-a"], "mxfp8"), fp8], name, (labels, 0.125))
 
 
@@ -350,7 +348,7 @@ def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path)
     device = {**GPU, "uuid": "GPU-a"}
     rows = [
         *_mfu([0], ["GPU-a"], "fp32"),
-        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
+        _peak(200, "tf32_tensor"),
         counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
         counter("gpu_flops_total", 10, device, precision="fp32"),
     ]
@@ -358,8 +356,8 @@ def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path)
     record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", (labels, mfu))
 
 
-def test_labels_of_a_target_do_not_hide_mfu(tmp_path: Path) -> None:
-    """A scrape configuration may say in which cluster a node is; it is said of the result."""
+def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
+    """Two ranks on one GPU and one on another: 300 of 800; labels of a target are said of it."""
     target = {"cluster": "berlin"}
     rows = [
         replace(one, labels={**one.labels, **target})
@@ -370,17 +368,6 @@ def test_labels_of_a_target_do_not_hide_mfu(tmp_path: Path) -> None:
     recorded(tmp_path, rows, name, AT, (labels, 0.25), matchers='{rank="1"}')
     job = {**JOB, "training_job": "resnet", **target}
     record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.375))
-
-
-def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
-    """Two ranks on one GPU and one on another: 300 of 800."""
-    rows = _mfu([0, 1, 2], ["GPU-a", "GPU-a", "GPU-b"], "bf16")
-    record(
-        tmp_path,
-        rows,
-        "training_job:gpu_training_mfu:ratio_rate5m",
-        ({**JOB, "training_job": "resnet"}, 0.375),
-    )
 
 
 def test_no_free_gpu_is_none_and_not_absent(tmp_path: Path) -> None:
@@ -419,58 +406,36 @@ def of(owner: str, **more: str) -> Labels:
     return {**JOB, **HOLDER, "owner": owner, **more}
 
 
-def test_hours_go_to_who_held_the_gpu_at_the_time(tmp_path: Path) -> None:
-    """Two hours of alice, then one of bob; a restart of the exporter in between costs minutes."""
-    rows = held_by(("alice", 0, 2 * HOUR), ("bob", 2 * HOUR, 1e9))
-    event = Interruption(HOUR, HOUR + 2 * MINUTE, restart=True)
-    recorded(
-        tmp_path,
-        rows,
-        "owner:gpu_held_idle_seconds:hours1d",
-        3 * HOUR,
-        (of("alice"), 2.0),
-        (of("bob"), 1.0),
-        to=0.1,
-        event=event,
-    )
+ALICE_THEN_BOB = held_by(("alice", 0, 2 * HOUR), ("bob", 2 * HOUR, 1e9))
+PAUSES = [("alice" if i % 2 else "bob", i * 15 * MINUTE, (i * 15 + 10) * MINUTE) for i in range(24)]
+TURNS = [("bob" if i % 2 else "alice", i * 10 * MINUTE, (i + 1) * 10 * MINUTE) for i in range(36)]
+IDLE_TURNS = [(start, float(who == "alice")) for who, start, _ in TURNS]
 
 
-def test_short_holdings_get_all_of_their_hours(tmp_path: Path) -> None:
-    """Ten minutes of one, five of nobody, ten of another, all of it idle: as the GPU's own sum."""
-    spells = [
-        (owner, start, start + 10 * MINUTE)
-        for i in range(24)
-        for owner, start in [("alice" if i % 2 else "bob", i * 15 * MINUTE)]
-    ]
-    rows = held_by(*spells)
-    end = 6 * HOUR
-    recorded(
-        tmp_path,
-        rows,
-        "owner:gpu_held_idle_seconds:hours1d",
-        end,
-        (of("alice"), 2.0),
-        (of("bob"), 2.0),
-        to=0.01,
-    )
-    recorded(tmp_path, rows, "node:gpu_held_idle_seconds:hours1d", end, (NODE, 4.0), to=0.01)
-
-
-def test_hours_change_hands_at_the_minute(tmp_path: Path) -> None:
-    """Where no time is between two holders: alice idles, bob works, each for ten minutes."""
-    spells = [
-        ("bob" if i % 2 else "alice", i * 10 * MINUTE, (i + 1) * 10 * MINUTE) for i in range(36)
-    ]
-    idle = [(i * 10 * MINUTE, float(not i % 2)) for i in range(36)]
-    recorded(
-        tmp_path,
-        held_by(*spells, idle=idle),
-        "owner:gpu_held_idle_seconds:hours1d",
-        6 * HOUR,
-        (of("alice"), 2.9),
-        (of("bob"), 0.1),
-        to=0.1,
-    )
+@pytest.mark.parametrize(
+    ("rows", "end", "alice", "bob", "to", "event"),
+    [
+        (ALICE_THEN_BOB, 3, 2.0, 1.0, 0.1, Interruption(HOUR, HOUR + 2 * MINUTE, restart=True)),
+        (held_by(*PAUSES), 6, 2.0, 2.0, 0.01, None),
+        (held_by(*TURNS, idle=IDLE_TURNS), 6, 2.9, 0.1, 0.1, None),
+    ],
+    ids=["over a restart", "of short holdings, all idle", "of whom alice idles and bob works"],
+)
+def test_hours_go_to_who_held_the_gpu_at_the_time(
+    rows: Sequence[Series],
+    end: int,
+    alice: float,
+    bob: float,
+    to: float,
+    event: Interruption | None,
+    tmp_path: Path,
+) -> None:
+    """To the minute, with nobody in between or not; a restart of the exporter costs minutes."""
+    name = "owner:gpu_held_idle_seconds:hours1d"
+    hours = [(of("alice"), alice), (of("bob"), bob)]
+    recorded(tmp_path, rows, name, end * HOUR, *hours, to=to, event=event)
+    whole = "node:gpu_held_idle_seconds:hours1d"
+    recorded(tmp_path, rows, whole, end * HOUR, (NODE, alice + bob), to=to)
 
 
 def unjudged(rows: Sequence[Series]) -> list[Series]:
@@ -478,46 +443,42 @@ def unjudged(rows: Sequence[Series]) -> list[Series]:
     return [one for one in rows if one.name != "gpu_limited_seconds_total"]
 
 
-def test_free_time_is_nobodys(tmp_path: Path) -> None:
-    """Ten minutes of work and five of nobody: no idle time is charged for what came before it."""
-    spells = [("alice", i * 15 * MINUTE, (i * 15 + 10) * MINUTE) for i in range(24)]
-    free = [piece for _, start, end in spells for piece in ((start, 0.0), (end, 1.0))]
-    rows = [
-        *unjudged(held_by(*spells, idle=free)),
-        counter("gpu_limited_seconds_total", total(*free), limiter="idle"),
-        counter(
-            "gpu_limited_seconds_total",
-            total(*((at, 1 - share) for at, share in free)),
-            limiter="compute",
+FREE = [
+    piece for i in range(24) for piece in ((i * 15 * MINUTE, 0.0), ((i * 15 + 10) * MINUTE, 1.0))
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "limiters", "end", "hours"),
+    [
+        (
+            held_by(*(("alice", start, end) for _, start, end in PAUSES), idle=FREE),
+            {"idle": total(*FREE), "compute": total(*((at, 1 - idle) for at, idle in FREE))},
+            6,
+            {"compute": 4.0, "idle": 0.0},
         ),
-    ]
-    recorded(
-        tmp_path,
-        rows,
-        "owner:gpu_limited_seconds:hours1d",
-        6 * HOUR,
-        (of("alice", limiter="compute"), 4.0),
-        (of("alice", limiter="idle"), 0.0),
-        to=0.01,
-    )
-
-
-def test_idle_time_of_a_holder_is_charged_by_limiter(tmp_path: Path) -> None:
-    """Alice waits for data half of the time and otherwise does nothing; then nobody is there."""
-    rows = [
-        *unjudged(held_by(("alice", 0, HOUR))),
-        counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 1)), limiter="idle"),
-        counter("gpu_limited_seconds_total", total((0, 0.5), (HOUR, 0)), limiter="input"),
-    ]
-    recorded(
-        tmp_path,
-        rows,
-        "owner:gpu_limited_seconds:hours1d",
-        3 * HOUR,
-        (of("alice", limiter="idle"), 0.5),
-        (of("alice", limiter="input"), 0.5),
-        to=0.01,
-    )
+        (
+            held_by(("alice", 0, HOUR)),
+            {"idle": total((0, 0.5), (HOUR, 1)), "input": total((0, 0.5), (HOUR, 0))},
+            3,
+            {"idle": 0.5, "input": 0.5},
+        ),
+    ],
+    ids=["works, with pauses of nobody", "waits for data half of the time"],
+)
+def test_time_of_a_holder_is_charged_by_limiter(
+    rows: Sequence[Series],
+    limiters: dict[str, Value],
+    end: int,
+    hours: dict[str, float],
+    tmp_path: Path,
+) -> None:
+    """Nothing is charged for when nobody is there."""
+    series = unjudged(rows)
+    for name, seconds in limiters.items():
+        series.append(counter("gpu_limited_seconds_total", seconds, limiter=name))
+    charged = [(of("alice", limiter=name), each) for name, each in hours.items()]
+    recorded(tmp_path, series, "owner:gpu_limited_seconds:hours1d", end * HOUR, *charged, to=0.01)
 
 
 def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
@@ -582,23 +543,13 @@ def test_two_holders_at_a_time_are_nobody(tmp_path: Path) -> None:
     )
 
 
-def test_two_jobs_that_read_one_exporter_cost_no_join(tmp_path: Path) -> None:
-    """Both have their series; who holds the GPU is known once."""
-    second = {**GPU, "job": "gpus"}
-    rows = [*held(1), *held(1, HOLDER, second)]
-    record(
-        tmp_path,
-        rows,
-        "holder:gpu_held_idle:ratio_rate2m",
-        ({**BY_UUID, **HOLDER}, 1),
-        ({**BY_UUID, "job": "gpus", **HOLDER}, 1),
-    )
-
-
-def test_a_command_that_changes_is_the_same_holder(tmp_path: Path) -> None:
-    """Two commands of one owner, for a moment at once."""
+def test_who_holds_a_gpu_is_known_once(tmp_path: Path) -> None:
+    """Two scrape jobs that read one exporter; two commands of one owner, for a moment at once."""
+    name, alice = "holder:gpu_held_idle:ratio_rate2m", {**BY_UUID, **HOLDER}
+    rows = [*held(1), *held(1, HOLDER, {**GPU, "job": "gpus"})]
+    record(tmp_path, rows, name, (alice, 1), ({**alice, "job": "gpus"}, 1))
     rows = [*held(1), gauge("gpu_holder_info", 1, **HOLDER, command="bash")]
-    record(tmp_path, rows, "holder:gpu_held_idle:ratio_rate2m", ({**BY_UUID, **HOLDER}, 1))
+    record(tmp_path, rows, name, (alice, 1))
 
 
 def test_the_ratio_of_a_window_is_of_its_holder(tmp_path: Path) -> None:
@@ -645,13 +596,7 @@ def test_names_that_stand_for_several_runs_say_nothing_of_a_job(tmp_path: Path) 
 
 def test_a_sleeping_gpu_is_not_lost(tmp_path: Path) -> None:
     """Nor is one that answers; by UUID, whatever index it has."""
-    asleep = gauge(
-        "roofline_exporter_reading_state",
-        1,
-        {**NODE, "uuid": "GPU-b"},
-        group="gpu",
-        state="suspended",
-    )
-    rows = [gauge("gpu_up", 0), gauge("gpu_up", 0, OTHER), gauge("gpu_up", 1, REMOTE), asleep]
+    rows = [gauge("gpu_up", 0), gauge("gpu_up", 0, OTHER), gauge("gpu_up", 1, REMOTE)]
+    rows.append(asleep(lambda _: 1.0, "GPU-b"))
     other, remote = ({k: v for k, v in one.items() if k != "gpu"} for one in (OTHER, REMOTE))
     record(tmp_path, rows, "gpu:gpu_lost:max", (BY_UUID, 1), (other, 0), (remote, 0))

@@ -89,10 +89,8 @@ def test_a_threshold_without_a_kind_is_named(monkeypatch: pytest.MonkeyPatch) ->
     ("text", "message"),
     [
         ("", "1: expected sections with keys"),
-        ("- a", "1: expected sections with keys"),
         ("held_idle: 3", "1: held_idle: expected keys with values"),
         ("held_idle:\n  share: [1]", "2: held_idle.share: expected a number or text"),
-        ("held_idle: {share: yes}", "1: held_idle.share: expected a number or text"),
         ("a: {", "2: did not find expected node content, expected valid YAML"),
         ("held_idle:\n  shere: 0.9", "2: held_idle.shere: no rule has such a threshold"),
         ("held_idle: {share: 0.9}", "1: held_idle.window: missing in the thresholds"),
@@ -109,13 +107,20 @@ def test_what_is_wrong_with_a_file_is_named(
     """Exit code 2, the key and what was expected; nothing is written."""
     path = tmp_path / "thresholds.yml"
     path.write_text(text, encoding="utf-8")
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith(f"render_rules: {path}:") for line in lines)
-    assert sum(f"{path}:{message}" in line for line in lines) == 1
+    lines = refused(path, capsys)
+    assert sum(line.startswith(message) for line in lines) == 1
     # What is not there is named too, after what is wrong.
     assert len(lines) == 1 or "missing in the thresholds" in lines[-1]
-    assert not (tmp_path / "rules").exists()
+
+
+def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What is said of thresholds of which no rules are made, without the program and the file."""
+    output = path.parent / "rules"
+    assert main(["--thresholds", str(path), "--output", str(output)]) == 2
+    assert not output.exists()
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("render_rules: ") for line in lines)
+    return [line.removeprefix("render_rules: ").removeprefix(f"{path}:") for line in lines]
 
 
 def test_all_mistakes_of_a_file_are_named_at_once(
@@ -131,9 +136,7 @@ def test_all_mistakes_of_a_file_are_named_at_once(
     del sections["fabric"]
     path = tmp_path / "thresholds.yml"
     path.write_text(yaml.safe_dump(sections, sort_keys=False), encoding="utf-8")
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    start = f"render_rules: {path}:"
-    lines = [line.removeprefix(start) for line in capsys.readouterr().err.splitlines()]
+    lines = refused(path, capsys)
     assert [line.split(": ", 1)[1] for line in lines] == [
         f"held_idle.share: {UP_TO}, not 95",
         "held_idle.whidnow: no rule has such a threshold",
@@ -147,15 +150,13 @@ def test_all_mistakes_of_a_file_are_named_at_once(
     written = path.read_text(encoding="utf-8").splitlines()
     assert written[int(lines[0].split(":")[0]) - 1] == "  share: 95"
     assert written[int(lines[-1].split(":")[0]) - 1] == "  critical_window: 10m"
-    assert not (tmp_path / "rules").exists()
 
 
 def test_a_hundred_mistakes_are_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Then a line says that there may be more."""
     path = tmp_path / "thresholds.yml"
     path.write_text("".join(f"nonsense{number}: 1\n" for number in range(500)), encoding="utf-8")
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    lines = capsys.readouterr().err.splitlines()
+    lines = refused(path, capsys)
     assert len(lines) == 101
     assert lines[-1].endswith("only the first 100 problems are named, there may be more")
 
@@ -165,10 +166,9 @@ def test_a_file_that_is_no_text_is_one_line(
 ) -> None:
     """Nor one that is not there."""
     path = tmp_path / "thresholds.yml"
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
+    assert len(refused(path, capsys)) == 1
     path.write_bytes(b"\xff\xfe\x00")
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    assert capsys.readouterr().err.count("\n") == 2
+    assert len(refused(path, capsys)) == 1
 
 
 A_WINDOW = "expected a duration of more than 0s"
@@ -184,45 +184,33 @@ A_BASE = "expected a link such as http://localhost:3000 without ? and #, or noth
     ("name", "value", "message"),
     [
         ("held_idle.for", "1M", A_DURATION),
-        ("held_idle.for", 5, A_DURATION),
-        ("held_idle.for", "five minutes", A_DURATION),
         ("held_idle.for", None, "expected a number or text, not None"),
         ("held_idle.window", "0s", A_WINDOW),
-        ("held_idle.window", "-30m", A_DURATION),
         ("held_idle.window", "99999d", "expected a duration of at most 365d"),
         ("evaluation.interval", "0m", A_WINDOW),
         ("evaluation.interval", "2m", "expected a duration of at most 1m"),
         ("evaluation.slow_interval", "6m", "expected a duration of at most 5m"),
         ("orphan_memory.bytes", 10**400, A_NUMBER),
         ("power_brake.window", "10s", "expected at least twice evaluation.interval (30s)"),
-        ("thermal.window", "59s", "expected at least twice evaluation.interval (30s)"),
         ("exporter.stale_after", "1s", "expected at least twice evaluation.interval (30s)"),
         ("held_idle.window", "1s", "expected at least twice evaluation.slow_interval (1m)"),
         ("held_idle.critical_window", "29m", "expected at least held_idle.window (30m), not '29m'"),
-        ("checkpoint.steps", "2h", "expected less than checkpoint.window (1h)"),
         ("checkpoint.steps", "1h", "expected less than checkpoint.window (1h)"),
         ("exporter.down_for", "1d", "expected less than exporter.remember (1d)"),
-        ("exporter.count_for", "2h", "expected less than exporter.count_window (1h)"),
-        ("nvlink.for", "6h", "expected less than nvlink.window (6h)"),
         ("lost.for", "1h", "expected less than lost.remember (1h)"),
         ("held_idle.share", "0.9.5", UP_TO),
-        ("held_idle.share", 95, UP_TO),
         ("held_idle.share", 0, UP_TO),
-        ("held_idle.share", "95%", UP_TO),
         ("held_idle.share", float("nan"), UP_TO),
         ("held_idle.observed", 1.1, UP_TO),
         ("data_stall.share", 1, ABOVE),
-        ("data_stall.share", -0.2, ABOVE),
         ("collective_hang.pipes", 0, UP_TO),
         ("straggler.tensor", 0.15, "expected a factor above 1"),
         ("orphan_memory.bytes", -1, A_NUMBER),
         ("orphan_memory.bytes", "500MiB", A_NUMBER),
-        ("memory_temperature.celsius", float("inf"), A_NUMBER),
         ("links.runbook", "docs/runbook.md", A_LINK),
         ("links.runbook", "https://a/runbook.md#top", A_LINK),
         ("links.grafana", "http://a b", A_BASE),
         ("links.grafana", "https://a/grafana?orgId=1", A_BASE),
-        ("links.grafana", "https://a/grafana#", A_BASE),
         ("exporter.job", 'a"b', "expected a regular expression in one line and without quotes"),
         ("exporter.job", " ", "expected a regular expression in one line and without quotes"),
     ],
@@ -232,12 +220,9 @@ def test_a_value_that_gives_no_working_rule_is_named(
 ) -> None:
     """What Prometheus would refuse, and what could never fire: file, key, and what was expected."""
     path = changed(tmp_path, name, value)
-    assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 2
-    said = capsys.readouterr().err
+    (said,) = refused(path, capsys)
     line = 1 + path.read_text(encoding="utf-8").splitlines().index(_written(name, value))
-    assert said.startswith(f"render_rules: {path}:{line}: {name}: {message}")
-    assert said.count("\n") == 1
-    assert not (tmp_path / "rules").exists()
+    assert said.startswith(f"{line}: {name}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -245,7 +230,6 @@ def test_a_value_that_gives_no_working_rule_is_named(
     [
         ("held_idle.for", "0s"),
         ("held_idle.share", 1),
-        ("held_idle.window", "90m"),
         ("held_idle.critical_window", "30m"),
         ("power_brake.share", 0),
         ("orphan_memory.bytes", "5e8"),
@@ -254,7 +238,6 @@ def test_a_value_that_gives_no_working_rule_is_named(
         ("links.grafana", ""),
         ("links.runbook", "https://wiki.example/?page=gpu"),
         ("thermal.window", "1m"),
-        ("checkpoint.steps", "59m"),
         ("evaluation.interval", "30s"),
     ],
 )

@@ -48,20 +48,21 @@ UP = gauge("gpu_up", 1)
 def text(
     folder: Path,
     alert: str,
-    annotation: str,
     series: Sequence[Series],
     at: float,
     labels: Labels,
-    expected: str,
     reads: Iterable[str] = (),
+    **expected: str,
 ) -> None:
-    """Check one text of an alert; `reads` are recorded series that only the text looks up."""
+    """Check texts of an alert; `reads` are recorded series that only a text looks up."""
     rules: Any = json.loads(json.dumps(only([alert, *reads])))
     for rule in rules["groups"][0]["rules"]:
         if "alert" in rule:
-            # promtool wants all annotations or none: only this one is under test.
-            said = re.sub(r"\s*\{\{- with printf `gpu_info.*", "", rule["annotations"][annotation])
-            rule["annotations"] = {annotation: said}
+            # promtool wants all annotations or none: only these are under test.
+            rule["annotations"] = {
+                name: re.sub(r"\s*\{\{- with printf `gpu_info.*", "", rule["annotations"][name])
+                for name in expected
+            }
     group = {
         "interval": f"{STEP_SECONDS}s",
         "input_series": inputs(series, at),
@@ -69,9 +70,7 @@ def text(
             {
                 "alertname": alert,
                 "eval_time": f"{int(at)}s",
-                "exp_alerts": [
-                    {"exp_labels": dict(labels), "exp_annotations": {annotation: expected}}
-                ],
+                "exp_alerts": [{"exp_labels": dict(labels), "exp_annotations": expected}],
             }
         ],
     }
@@ -95,16 +94,14 @@ def test_who_holds_a_gpu_idle(
     rows, at = [UP, *held(1), *work], 40 * MINUTE
     labels = {**BY_UUID, **HOLDER, "owner": owner, **WARNING}
     gpu = "GPU 0 of node-1:19400"
-    summary = f"{gpu} is held by {owner} and does nothing."
-    text(tmp_path, "GpuHeldIdle", "summary", rows, at, labels, summary)
     text(
         tmp_path,
         "GpuHeldIdle",
-        "description",
         rows,
         at,
         labels,
-        f"{gpu} was held and idle for 100 % of what was observed in the last 30m."
+        summary=f"{gpu} is held by {owner} and does nothing.",
+        description=f"{gpu} was held and idle for 100 % of what was observed in the last 30m."
         f" It is now held by {owner} (python3).{more}"
         f" Ask {owner} to end or restart the work, or to give the GPU back.",
     )
@@ -121,21 +118,12 @@ def test_whose_gpu_nobody_opens(tmp_path: Path) -> None:
     text(
         tmp_path,
         "GpuAllocatedUnopened",
-        "summary",
         rows,
         at,
         labels,
-        f"{gpu} is given to 2 workloads, and no process opens it.",
-    )
-    text(
-        tmp_path,
-        "GpuAllocatedUnopened",
-        "description",
-        rows,
-        at,
-        labels,
-        f"{gpu} is given to 2 workloads, but no process held it for 100 % of what was observed in"
-        " the last 30m. Among them: team-a/notebook-7, team-b/eval-0."
+        summary=f"{gpu} is given to 2 workloads, and no process opens it.",
+        description=f"{gpu} is given to 2 workloads, but no process held it for 100 % of what was"
+        " observed in the last 30m. Among them: team-a/notebook-7, team-b/eval-0."
         " In the last 24 hours that was 2 h 0 min 30 s in all."
         " See whether the work is still starting, waits for something, or does not need a GPU;"
         " else end it, so that others can have the GPU.",
@@ -172,13 +160,12 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
     text(
         tmp_path,
         "GpuPossibleCollectiveHang",
-        "description",
         rows,
         20 * MINUTE,
         {**GPU, **WARNING},
-        "GPU 0 of node-1:19400 was busy for 100 % of the last 10m, but did no work and moved no"
-        f" data.{more} Look for a rank that died or hangs: check its stack (py-spy dump), NCCL's"
-        " log, and Xids on the other GPUs.",
+        description="GPU 0 of node-1:19400 was busy for 100 % of the last 10m, but did no work and"
+        f" moved no data.{more} Look for a rank that died or hangs: check its stack (py-spy dump),"
+        " NCCL's log, and Xids on the other GPUs.",
     )
 
 
@@ -220,7 +207,7 @@ def test_which_board_it_is_and_whose_work_it_was(
         ),
     }[alert]
     reads = ["gpu:gpu_holder:info"]
-    text(tmp_path, alert, "description", rows, at, labels, what + board, reads)
+    text(tmp_path, alert, rows, at, labels, reads, description=what + board)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +262,7 @@ def test_numbers_are_rounded(
     tmp_path: Path,
 ) -> None:
     """As a person would say them."""
-    text(tmp_path, alert, annotation, rows, at, labels, expected)
+    text(tmp_path, alert, rows, at, labels, **{annotation: expected})
 
 
 @pytest.mark.parametrize(
@@ -294,10 +281,9 @@ def test_how_old_the_map_of_workloads_is(age: float | None, said: str, tmp_path:
     text(
         tmp_path,
         "GpuWorkloadsStale",
-        "description",
         kubelet_reading(age, up=0),
         15 * MINUTE,
         {**NODE, "source": "kubernetes", **WARNING},
-        f"The kubelet of node-1:19400 {said}. The exporter's log has the reason: a socket that is"
-        " not mounted with its directory, or one that it may not open.",
+        description=f"The kubelet of node-1:19400 {said}. The exporter's log has the reason: a"
+        " socket that is not mounted with its directory, or one that it may not open.",
     )

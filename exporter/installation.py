@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,46 +20,35 @@ class Environment(NamedTuple):
     """The Python environment of a process, and the folders that its user knows."""
 
     prefix: str
-    """sys.prefix"""
     files: frozenset[str] = frozenset()
-    """The names in the folder of the environment."""
+    """The names in its folder."""
     has_pip: bool = True
     in_image: bool = False
     """Whether the variables of the container image are set."""
     working: str = "/"
     home: str = "/"
 
-    @property
-    def folder(self) -> str:
-        """The prefix for a shell: below the working folder, below ``~``, or in full."""
-        for folder, before in ((self.working, ""), (self.home, "~/")):
-            if folder != "/" and self.prefix.startswith(f"{folder}/"):
-                return before + shlex.quote(self.prefix.removeprefix(f"{folder}/"))
-        return shlex.quote(self.prefix)
-
-
-_COMMANDS: tuple[tuple[Callable[[Environment], bool], str], ...] = (
-    (lambda here: "pipx_metadata.json" in here.files, "pipx inject {name} {package}"),
-    (
-        lambda here: "uv-receipt.toml" in here.files,
-        "uv tool install --with {package} roofline-exporter",
-    ),
-    (
-        lambda here: here.in_image and here.prefix == _IMAGE,
-        "build an image with {package} (docs/cupti.md#install)",
-    ),
-    (lambda here: here.prefix == _IMAGE, "sudo {folder}/bin/pip install {package}"),
-    (lambda here: not here.has_pip, "uv pip install --python {folder} {package}"),
-    (lambda here: True, "{folder}/bin/pip install {package}"),
-)
-"""The first whose condition holds."""
-
 
 def command(requirement: str, here: Environment) -> str:
     """Return the command that adds a package, or an extra, to an environment."""
-    form = next(form for holds, form in _COMMANDS if holds(here))
-    name = Path(here.prefix).name
-    return form.format(name=name, package=f"'{requirement}'", folder=here.folder)
+    package, folder = f"'{requirement}'", _shown(here)
+    if "pipx_metadata.json" in here.files:
+        return f"pipx inject {Path(here.prefix).name} {package}"
+    if "uv-receipt.toml" in here.files:
+        return f"uv tool install --with {package} roofline-exporter"
+    if here.prefix == _IMAGE:
+        pip = f"sudo {folder}/bin/pip install {package}"
+        return f"build an image with {package} (docs/cupti.md#install)" if here.in_image else pip
+    with_pip = f"{folder}/bin/pip install {package}"
+    return with_pip if here.has_pip else f"uv pip install --python {folder} {package}"
+
+
+def _shown(here: Environment) -> str:
+    """Return the prefix for a shell: below the working folder, below ``~``, or in full."""
+    for folder, before in ((here.working, ""), (here.home, "~/")):
+        if folder != "/" and here.prefix.startswith(f"{folder}/"):
+            return before + shlex.quote(here.prefix.removeprefix(f"{folder}/"))
+    return shlex.quote(here.prefix)
 
 
 @cache

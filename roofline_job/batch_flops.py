@@ -62,7 +62,7 @@ class Unit(NamedTuple):
         if not self.elements or not elements:
             return self.flops if elements == self.elements else 0.0
         ratio = elements / self.elements
-        return self.flops * (ratio if ratio >= 1.0 else ratio * ratio)
+        return self.flops * min(ratio, ratio * ratio)
 
 
 @dataclass(slots=True)
@@ -76,9 +76,8 @@ class Source:
 
     def of(self, batch: Shapes) -> float:
         """Return a lower bound of the FLOPs of a batch, exact where its shapes were measured."""
-        unit = self.units.get(batch)
-        if unit is not None:
-            return unit.flops
+        if batch in self.units:
+            return self.units[batch].flops
         elements = size_of(batch)
         return max(unit.of(elements) for unit in self.units.values())
 
@@ -242,7 +241,8 @@ class BatchFlops:
         self._again += bool(source.units)
         self._again_due_ns = begin_ns + SECONDS_BETWEEN * _NS_PER_SECOND
         if problem is not None:
-            self._refuse(source, problem)
+            if not source.units:
+                PART.miss(problem)
             return
         until_ns = begin_ns + MOST_SECONDS * _NS_PER_SECOND
         counter = FlopCounter(torch, lambda: not loop.is_over() and clock() < until_ns)
@@ -278,12 +278,7 @@ class BatchFlops:
 
     def _retry(self, source: Source, problem: str) -> None:
         source.attempts += 1
-        if source.attempts >= MOST_ATTEMPTS:
-            self._refuse(source, problem)
-
-    def _refuse(self, source: Source, problem: str) -> None:
-        """Stop counting, unless what was measured before stands."""
-        if not source.units:
+        if source.attempts >= MOST_ATTEMPTS and not source.units:
             PART.miss(problem)
 
     def _add(self, loop: OpenLoop, flops: float) -> None:

@@ -30,23 +30,22 @@ _DRIVER = {
 
 def capability(procfs: Path) -> str | None:
     """Return the name of a capability of this process with which it may read counters."""
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", _text(procfs / "self/status"), re.MULTILINE)
-    effective = int(found[1], 16) if found else 0
+    effective = _number(procfs / "self/status", "CapEff", 16) or 0
     return next((name for name, bit in CAPABILITIES.items() if effective >> bit & 1), None)
 
 
 def restricted(procfs: Path) -> bool | None:
     """Return whether the driver lets administrators alone read counters; None if not known."""
-    params = _text(procfs / "driver/nvidia/params")
-    found = re.search(r"^RmProfilingAdminOnly:\s*(\d+)$", params, re.MULTILINE)
-    return None if found is None else found[1] != "0"
+    found = _number(procfs / "driver/nvidia/params", "RmProfilingAdminOnly", 10)
+    return None if found is None else found != 0
 
 
-def _text(path: Path) -> str:
+def _number(path: Path, name: str, base: int) -> int | None:
     try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""
+        found = re.search(rf"^{name}:\s*(\w+)$", path.read_text("utf-8", "replace"), re.MULTILINE)
+        return None if found is None else int(found[1], base)
+    except (OSError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)

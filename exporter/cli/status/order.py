@@ -8,12 +8,9 @@ from itertools import chain
 from typing import Any
 
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.state import state, tone
-from exporter.web.wording.summary import STATE_ORDER
+from exporter.web.wording.state import state
+from exporter.web.wording.summary import STATE_ORDER, TROUBLES
 from exporter.web.wording.whose import owner
-
-Group = Sequence[Facts]
-"""A GPU; with MIG on, its board and then its instances."""
 
 
 def _trouble(one: Facts) -> int:
@@ -33,13 +30,14 @@ ORDERS: Mapping[str, Callable[[Facts], Any]] = {
 """By name: what is compared, the least first; of equal ones, the first index."""
 
 
-def _groups(found: Sequence[Facts]) -> list[Group]:
+def _groups(found: Sequence[Facts]) -> list[list[Facts]]:
+    """Return the GPUs; of one with MIG on, its board and then its instances."""
     groups: list[list[Facts]] = []
     for each in found:
         if each.instance is None or not groups:
             groups.append([])
         groups[-1].append(each)
-    return list(groups)
+    return groups
 
 
 def ordered(found: Sequence[Facts], name: str) -> tuple[Facts, ...]:
@@ -55,12 +53,9 @@ def fitted(found: Sequence[Facts], most: int) -> tuple[Sequence[Facts], Sequence
     The calmest are summed up, and no GPU in trouble is, even if that takes more lines.
     """
     shown, summed = _groups(found), list[Facts]()
-    calm = sorted(filter(_is_calm, shown), key=lambda group: min(map(_trouble, group)))
+    calm = [group for group in shown if not {*map(state, group)} & {*TROUBLES}]
+    calm.sort(key=lambda group: min(map(_trouble, group)))
     while calm and len(found) - len(summed) > most - bool(summed):
         shown.remove(calm[-1])
         summed += calm.pop()
     return (found, ()) if len(summed) < 2 else (tuple(chain.from_iterable(shown)), summed)
-
-
-def _is_calm(group: Group) -> bool:
-    return not any(tone(state(each)) in ("warn", "bad") for each in group)

@@ -126,18 +126,18 @@ def _text(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:
     return lambda facts: _cell(show(facts))
 
 
-def _of_saturation(field: str) -> Callable[[Facts], Cell]:
-    return lambda facts: _cell(getattr(facts.saturation, field, None))
-
-
 _COLUMNS: tuple[Column[Facts], ...] = (
     Column("GPU", lambda each: Cell(share_name(each.gpu, each.instance)), 1, most=17),
     Column("NAME", _name, 5, least=8, most=32, shrinks=True, whole_before=13),
     Column("STATE", _state, 9, least=15, most=15),
     Column("UTIL", _text(lambda each: short.ratio(each.busy_ratio)), 2, 5, 7, right=True),
     Column("SAT", _saturation, 3, least=8, most=14, right=True),
-    Column("SOURCE", _of_saturation("source"), 10, least=8, most=16),
-    Column("UNIT", _of_saturation("unit"), 16, least=6, most=10),
+    Column(
+        "SOURCE", _text(lambda each: getattr(each.saturation, "source", None)), 10, least=8, most=16
+    ),
+    Column(
+        "UNIT", _text(lambda each: getattr(each.saturation, "unit", None)), 16, least=6, most=10
+    ),
     Column("LIMITER", _limiter, 4, least=7, most=14),
     Column("DATA STALL", _data_stall, 8, least=8, most=10, right=True),
     Column(
@@ -163,7 +163,7 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
 
     None is wider than the screen. Where there are more than it has, one line sums up calm GPUs.
     """
-    above, below = list(_above(view, screen)), list(_below(view, screen))
+    above, below = list(_above(view, screen)), list(_painted(view.measure, "faint", screen))
     yield from above
     if view.gpus:
         # Two lines are of the table's header and of the cursor.
@@ -187,12 +187,9 @@ def _above(view: View, screen: Screen) -> Iterator[str]:
     *above, last = wrapped(title, screen.columns)
     yield from (screen.painted(line, "strong") for line in above)
     yield screen.painted(last, "strong") + driver
-    for each in view.notices:
-        for line in wrapped(each, screen.columns):
-            yield screen.painted(line, "warning")
+    yield from _painted(view.notices, "warning", screen)
 
 
-def _below(view: View, screen: Screen) -> Iterator[str]:
-    for sentence in view.measure:
-        for line in wrapped(sentence, screen.columns):
-            yield screen.painted(line, "faint")
+def _painted(texts: Sequence[str], tone: str, screen: Screen) -> Iterator[str]:
+    for text in texts:
+        yield from (screen.painted(line, tone) for line in wrapped(text, screen.columns))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from exporter.sources.proc.procfs import START_TIME, stat_fields
 
@@ -14,36 +13,29 @@ TIMES = slice(11, 13)
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class _Read(NamedTuple):
-    ticks: int
-    at: float
-
-
 class CpuUse:
     """The CPU time of the processes on one GPU between two reads."""
 
     def __init__(self, procfs: str) -> None:
         self._procfs = procfs
-        self._reads: dict[tuple[int, int], _Read] = {}
-        """By PID and start time, because PIDs are used again."""
+        self._reads: dict[tuple[int, int], tuple[int, float]] = {}
+        """Ticks and the time of the read, by PID and start time: PIDs are used again."""
 
     def of(self, pids: Iterable[int], now: float) -> dict[int, float]:
         """Return by PID how many cores were busy up to the monotonic time `now`.
 
         A process that is new, or cannot be seen, is left out; all others are forgotten.
         """
-        reads: dict[tuple[int, int], _Read] = {}
         found: dict[int, float] = {}
+        before, self._reads = self._reads, {}
         for pid in set(pids):
             fields = stat_fields(self._procfs, pid)
             try:
                 key, ticks = (pid, int(fields[START_TIME])), sum(map(int, fields[TIMES]))
             except (IndexError, ValueError):
                 continue
-            reads[key] = _Read(ticks, now)
-            before = self._reads.get(key)
-            if before is not None and now > before.at:
-                seconds = (ticks - before.ticks) / TICKS_PER_SECOND
-                found[pid] = max(0.0, seconds / (now - before.at))
-        self._reads = reads
+            self._reads[key] = ticks, now
+            ticks_before, at = before.get(key, (0, now))
+            if now > at:
+                found[pid] = max(0.0, (ticks - ticks_before) / TICKS_PER_SECOND / (now - at))
         return found

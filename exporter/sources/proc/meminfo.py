@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from exporter.model.reading import Memory
 
-KIBIBYTE = 1024
-
 
 def host_memory(procfs: str) -> Memory | None:
     """Return the host's memory from /proc/meminfo; None where it cannot be read.
@@ -17,8 +15,7 @@ def host_memory(procfs: str) -> Memory | None:
         with open(f"{procfs}/meminfo", encoding="ascii") as file:
             sizes = dict(line.split(":", 1) for line in file)
         total, available = (
-            int(sizes[name].removesuffix(" kB\n")) * KIBIBYTE
-            for name in ("MemTotal", "MemAvailable")
+            int(sizes[name].removesuffix(" kB\n")) * 1024 for name in ("MemTotal", "MemAvailable")
         )
     except (OSError, ValueError, KeyError):
         return None

@@ -16,7 +16,8 @@ from exporter.web.live.rounding import known, moment, ratio, rounded
 from exporter.web.wording import measuring, phrases
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import cut, duration, intensity, si
-from exporter.web.wording.state import DIVIDED, TROUBLES, UP, condition, stall_level, state, tone
+from exporter.web.wording.state import DIVIDED, UP, condition, stall_level, state, tone
+from exporter.web.wording.summary import TROUBLES
 from exporter.web.wording.whose import is_unopened, owner
 
 

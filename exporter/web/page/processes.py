@@ -65,7 +65,9 @@ def gpu_processes(shares: Sequence[Share]) -> str:
     found = [each for one in shares for each in _listed(one, one.gpu_instance if divided else None)]
     found.sort(key=lambda one: (-(one.process.used_bytes or 0), one.process.pid))
     more = len(found) - MOST_ROWS
-    body = _table(found[:MOST_ROWS]) if found else f"<p>{_nothing(shares)}</p>"
+    is_known = any(each.processes is not None for each in shares)
+    nothing = (_NONE if is_known else _UNKNOWN) if shares else "Not readable."
+    body = _table(found[:MOST_ROWS]) if found else f"<p>{nothing}</p>"
     # Scripts renew what scrolls from within, so that it stays where it is.
     return (
         '<section class="card wide" aria-labelledby="processes-title"><h2 id="processes-title">'
@@ -73,12 +75,6 @@ def gpu_processes(shares: Sequence[Share]) -> str:
         f'aria-labelledby="processes-title">{body}{f"<p>and {more} more</p>" if more > 0 else ""}'
         "</div></section>"
     )
-
-
-def _nothing(shares: Sequence[Share]) -> str:
-    if not shares:
-        return "Not readable."
-    return _UNKNOWN if all(each.processes is None for each in shares) else _NONE
 
 
 def _table(found: Sequence[_Listed]) -> str:

@@ -92,10 +92,11 @@ def _more(one: Facts, counting: Counting) -> str:
         return ""
     if one.virtual:
         return "nothing that runs all the time measures a vGPU from its guest"
+    install = installation.adding(installation.CUPTI)
     for (source, state), text in _BY_STATE.items():
         needless = state == "old_driver" and source == GPM and one.architecture not in _COUNTED
         if states.get(source) == state and not needless:
-            return text.format(install=installation.adding(installation.CUPTI))
+            return text.format(install=install)
     dcgm = "run dcgm-exporter on this node, which"
     if one.instance is not None:
         return f"{dcgm} measures MIG instances and is read by itself"
@@ -105,7 +106,7 @@ def _more(one: Facts, counting: Counting) -> str:
     if one.architecture in _VOLTA_AND_LATER and _DATA_CENTRE.match(one.name):
         ways.append(f"{dcgm} is read by itself")
     if for_cupti:
-        ways.append(_SAMPLE.format(install=installation.adding(installation.CUPTI)))
+        ways.append(_SAMPLE.format(install=install))
     if not ways:
         refused = states.get(CUPTI) == "unsupported"
         ways.append(_REFUSED if refused else "nothing that runs all the time measures this GPU")
@@ -122,28 +123,30 @@ def _measured_by(counting: Counting) -> str:
     return f"measured by {named}{lacking}"
 
 
-def _advice(facts: Facts, counting: Counting) -> str:
-    """Return how to measure more of a GPU, with the command; "" if nothing is missing."""
-    return "" if counting.complete and not counting.old else _more(facts, counting)
+def _parts(facts: Facts) -> list[str]:
+    """Return how a GPU is measured, and how to measure what is missing; nothing of a GPU that is
+    down or has MIG on."""
+    counting = facts.counting
+    if counting is None or facts.down_reason is not None or facts.divided:
+        return []
+    advice = "" if counting.complete and not counting.old else _more(facts, counting)
+    return list(filter(None, (_measured_by(counting), advice)))
 
 
 def sentence(facts: Facts) -> str | None:
     """Return how it is measured and the advice; None for a GPU that is down or has MIG on."""
-    counting = facts.counting
-    if counting is None or facts.down_reason is not None or facts.divided:
-        return None
-    said = ": ".join(filter(None, (_measured_by(counting), _advice(facts, counting))))
-    return f"{said[:1].upper()}{said[1:]}."
+    said = ": ".join(_parts(facts))
+    return f"{said[:1].upper()}{said[1:]}." if said else None
 
 
 def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
     """Return the sentences of all GPUs that could be measured better; equal ones are merged."""
     together: dict[str, list[str]] = {}
     for facts in found:
-        said = sentence(facts)
-        if said is not None and facts.counting is not None and _advice(facts, facts.counting):
-            together.setdefault(said, []).append(label(facts))
-    return [f"{_joined(names)}: {said[:1].lower()}{said[1:]}" for said, names in together.items()]
+        measured_by, *advice = _parts(facts) or [""]
+        if advice:
+            together.setdefault(f"{measured_by}: {advice[0]}", []).append(label(facts))
+    return [f"{_joined(names)}: {said}." for said, names in together.items()]
 
 
 def _joined(names: Sequence[str]) -> str:

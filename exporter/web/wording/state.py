@@ -151,10 +151,6 @@ TONES = {
 }
 
 
-TROUBLES = ("lost", "starved", "held idle", UNOPENED, "underused", "clock-throttled")
-"""The states that ask for somebody, the most expensive first."""
-
-
 def tone(state: str) -> str:
     """Return the tone of a state: good, warn, calm, bad or neutral."""
     return TONES.get(state, "neutral")

@@ -18,6 +18,7 @@ from exporter.web.wording.state import (
     UNOPENED,
     UNUSED,
     state,
+    tone,
 )
 from exporter.web.wording.whose import given, owner
 
@@ -276,7 +277,8 @@ _SENTENCES: tuple[_Sentence, ...] = (
 )
 """The most expensive state first."""
 STATE_ORDER = tuple(each.state for each in _SENTENCES)
-"""The states in this order."""
+TROUBLES = tuple(each for each in STATE_ORDER if tone(each) in ("warn", "bad"))
+"""The states that ask for somebody."""
 
 
 def headline(found: Sequence[Facts]) -> Headline:

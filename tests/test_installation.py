@@ -3,63 +3,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from exporter.installation import CUPTI, Environment, command
 
 HOME = "/home/ada"
+VENV, TOOLS = f"{HOME}/gpu/.venv", f"{HOME}/.local/share"
 IMAGE = "/opt/roofline-exporter"
 
 
 @pytest.mark.parametrize(
-    ("here", "said"),
+    ("prefix", "known", "said"),
     [
+        (VENV, {"working": f"{HOME}/gpu"}, ".venv/bin/pip install {}"),
+        (VENV, {}, "~/gpu/.venv/bin/pip install {}"),
+        (f"{HOME}/my gpu/.venv", {}, "~/'my gpu/.venv'/bin/pip install {}"),
+        ("/usr", {}, "/usr/bin/pip install {}"),
+        (VENV, {"has_pip": False}, "uv pip install --python ~/gpu/.venv {}"),
+        (f"{TOOLS}/pipx/venvs/r", {"files": {"pipx_metadata.json"}}, "pipx inject r {}"),
         (
-            Environment(f"{HOME}/gpu/.venv", working=f"{HOME}/gpu", home=HOME),
-            ".venv/bin/pip install 'roofline-exporter[cupti]'",
+            f"{TOOLS}/uv/tools/r",
+            {"files": {"uv-receipt.toml"}, "has_pip": False},
+            "uv tool install --with {} roofline-exporter",
         ),
-        (
-            Environment(f"{HOME}/gpu/.venv", home=HOME),
-            "~/gpu/.venv/bin/pip install 'roofline-exporter[cupti]'",
-        ),
-        (
-            Environment(f"{HOME}/my gpu/.venv", home=HOME),
-            "~/'my gpu/.venv'/bin/pip install 'roofline-exporter[cupti]'",
-        ),
-        (Environment("/srv/r", home=HOME), "/srv/r/bin/pip install 'roofline-exporter[cupti]'"),
-        (
-            Environment(f"{HOME}/gpu/.venv", has_pip=False, working=f"{HOME}/gpu"),
-            "uv pip install --python .venv 'roofline-exporter[cupti]'",
-        ),
-        (
-            Environment(
-                f"{HOME}/.local/share/pipx/venvs/roofline-exporter",
-                files=frozenset({"bin", "pipx_metadata.json"}),
-            ),
-            "pipx inject roofline-exporter 'roofline-exporter[cupti]'",
-        ),
-        (
-            Environment(
-                f"{HOME}/.local/share/uv/tools/roofline-exporter",
-                files=frozenset({"bin", "uv-receipt.toml"}),
-                has_pip=False,
-            ),
-            "uv tool install --with 'roofline-exporter[cupti]' roofline-exporter",
-        ),
-        (Environment(IMAGE), f"sudo {IMAGE}/bin/pip install 'roofline-exporter[cupti]'"),
-        (
-            Environment(IMAGE, has_pip=False, in_image=True),
-            "build an image with 'roofline-exporter[cupti]' (docs/cupti.md#install)",
-        ),
-        (Environment("/usr"), "/usr/bin/pip install 'roofline-exporter[cupti]'"),
-        (
-            Environment(f"{HOME}/conda", home=HOME),
-            "~/conda/bin/pip install 'roofline-exporter[cupti]'",
-        ),
+        (IMAGE, {}, f"sudo {IMAGE}/bin/pip install {{}}"),
+        (IMAGE, {"in_image": True}, "build an image with {} (docs/cupti.md#install)"),
     ],
-    ids=lambda value: value.split("/", 1)[0] if isinstance(value, str) else "",
 )
-def test_as_it_was_installed(here: Environment, said: str) -> None:
+def test_as_it_was_installed(prefix: str, known: dict[str, Any], said: str) -> None:
     """By pip, pipx or uv, into an environment, the image or the system; paths as a shell has
     them, without the name of the user."""
-    assert command(CUPTI, here) == said
+    here = Environment(prefix, **{"home": HOME, **known})
+    assert command(CUPTI, here) == said.format("'roofline-exporter[cupti]'")

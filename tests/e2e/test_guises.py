@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import MakeDriver, RunCommand, StartDaemon
-from tests.e2e.daemons import Daemon, Page
+from tests.e2e.daemons import Page
 from tests.waiting import wait_until
 
 GIB = 2**30
@@ -26,7 +26,8 @@ GUISES: tuple[dict[str, Any], ...] = (
     {"product": "b300", "power": 717, "power_limits": {"enforced": 500}, **COUNTED},
     {"product": "gh200", "memory": {"used": 20 * GIB}, **COUNTED},
 )
-GB10, THOR, LAPTOP, T4, L40S, _, B300, GH200 = range(8)
+GB10, THOR, LAPTOP, T4, L40S, RTX3090, B300, GH200 = range(8)
+GH200_BYTES = 102625181696
 UNIFIED = (GB10, THOR)
 NONSENSE = re.compile(r"\b(?:None(?!:)|nan|NaN|null|undefined|inf)\b|-[1-9]\d* (?:%|W|GiB)|e\+\d\d")
 
@@ -37,58 +38,44 @@ def _words(text: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", seen)).split())
 
 
-def _start(make_driver: MakeDriver, start: StartDaemon, folder: Path) -> Daemon:
-    """A daemon on all of them, with a /proc of a host that has 120 GiB and uses half of it."""
-    kib = GIB // 1024
-    folder.joinpath("meminfo").write_text(
-        f"MemTotal: {120 * kib} kB\nMemAvailable: {60 * kib} kB\n"
-    )
-    driver = make_driver({"devices": list(GUISES)})
-    return start(driver, f"--path.procfs={folder}", wait_for=len(GUISES))
-
-
-def test_metrics(make_driver: MakeDriver, start: StartDaemon, tmp_path: Path) -> None:
-    """What a driver does not have, or has from elsewhere, is absent or marked on both pages."""
-    daemon = _start(make_driver, start, tmp_path)
-    page = daemon.metrics()
-    memory = {
-        name: {int(of["gpu"]): value for of, value in page.rows(f"gpu_memory_{name}")}
-        for name in ("unified", "total_bytes", "used_bytes")
-    }
-
-    assert memory["unified"] == dict.fromkeys(UNIFIED, 1)
-    assert {memory["total_bytes"][gpu] for gpu in UNIFIED} == {120 * GIB}
-    assert {memory["used_bytes"][gpu] for gpu in UNIFIED} == {60 * GIB}
-    assert memory["used_bytes"][GH200] == 20 * GIB
-    for name in ("gpu_memory_controller_utilization_ratio", "gpu_dram_estimate_bytes_per_second"):
-        assert _gpus(page, name).isdisjoint(UNIFIED), name
-    assert {of["gpu"] for of, _ in page.rows("gpu_resource_saturation_estimate_ratio")} == {
-        *map(str, (LAPTOP, T4, L40S, 5))
-    }
-    assert _gpus(page, "gpu_power_limit_watts").isdisjoint(UNIFIED)
-    assert page.value("gpu_power_watts", gpu=str(GB10)) == 40.0
-    assert page.value("gpu_power_limit_watts", gpu=str(LAPTOP)) == 95.0
-    assert page.value("gpu_power_watts", gpu=str(B300)) == 717.0
-    assert {of["gpu"] for of, _ in page.rows("gpu_temperature_celsius", sensor="memory")} == {
-        *map(str, (B300, GH200))
-    }
-    assert not page.rows("roofline_exporter_reading_state", state="old_driver")
-    dcgm = Page(daemon.get("/metrics/dcgm").text)
-    assert _gpus(dcgm, "DCGM_FI_DEV_MEMORY_TEMP") == {B300, GH200}
-    assert _gpus(dcgm, "DCGM_FI_DEV_FB_USED").isdisjoint(UNIFIED)
-
-
 def _gpus(page: Page, name: str) -> set[int]:
     found = {int(of["gpu"]) for of, _ in page.rows(name)}
     assert found, name
     return found
 
 
-def test_words(
+def test_what_a_driver_lacks_is_absent_or_marked(
     make_driver: MakeDriver, start: StartDaemon, command: RunCommand, tmp_path: Path
 ) -> None:
-    """Page and `status` say what is known of each, and nothing that makes no sense."""
-    daemon = _start(make_driver, start, tmp_path)
+    """On both pages of metrics, on the page and in `status`; nothing there makes no sense. The
+    host has 120 GiB and uses half of it."""
+    kib = GIB // 1024
+    tmp_path.joinpath("meminfo").write_text(
+        f"MemTotal: {120 * kib} kB\nMemAvailable: {60 * kib} kB\n"
+    )
+    driver = make_driver({"devices": list(GUISES)})
+    daemon = start(driver, f"--path.procfs={tmp_path}", wait_for=len(GUISES))
+    page, dcgm = daemon.metrics(), Page(daemon.get("/metrics/dcgm").text)
+
+    for name, value in (("unified", 1), ("total_bytes", 120 * GIB), ("used_bytes", 60 * GIB)):
+        found = {int(of["gpu"]): value for of, value in page.rows(f"gpu_memory_{name}")}
+        assert [found[gpu] for gpu in UNIFIED] == [value] * len(UNIFIED)
+        assert found.get(GH200) == {"unified": None, "used_bytes": 20 * GIB}.get(name, GH200_BYTES)
+    for name in (
+        *("gpu_memory_controller_utilization_ratio", "gpu_dram_estimate_bytes_per_second"),
+        "gpu_power_limit_watts",
+    ):
+        assert _gpus(page, name).isdisjoint(UNIFIED), name
+    assert _gpus(page, "gpu_resource_saturation_estimate_ratio") == {LAPTOP, T4, L40S, RTX3090}
+    watts = {gpu: page.value("gpu_power_watts", gpu=str(gpu)) for gpu in (GB10, B300)}
+    assert watts == {GB10: 40.0, B300: 717.0}
+    assert page.value("gpu_power_limit_watts", gpu=str(LAPTOP)) == 95.0
+    sensors = page.rows("gpu_temperature_celsius", sensor="memory")
+    assert {int(of["gpu"]) for of, _ in sensors} == {B300, GH200}
+    assert not page.rows("roofline_exporter_reading_state", state="old_driver")
+    assert _gpus(dcgm, "DCGM_FI_DEV_MEMORY_TEMP") == {B300, GH200}
+    assert _gpus(dcgm, "DCGM_FI_DEV_FB_USED").isdisjoint(UNIFIED)
+
     wait_until(
         lambda: "often idle" in daemon.get("/gpu/1").text, 10.0, "a mean of the last seconds"
     )

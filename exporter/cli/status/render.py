@@ -126,18 +126,18 @@ def _text(show: Callable[[Facts], str | None]) -> Callable[[Facts], Cell]:
     return lambda facts: _cell(show(facts))
 
 
+def _of_saturation(field: str) -> Callable[[Facts], Cell]:
+    return _text(lambda facts: getattr(facts.saturation, field, None))
+
+
 _COLUMNS: tuple[Column[Facts], ...] = (
     Column("GPU", lambda each: Cell(share_name(each.gpu, each.instance)), 1, most=17),
     Column("NAME", _name, 5, least=8, most=32, shrinks=True, whole_before=13),
     Column("STATE", _state, 9, least=15, most=15),
     Column("UTIL", _text(lambda each: short.ratio(each.busy_ratio)), 2, 5, 7, right=True),
     Column("SAT", _saturation, 3, least=8, most=14, right=True),
-    Column(
-        "SOURCE", _text(lambda each: getattr(each.saturation, "source", None)), 10, least=8, most=16
-    ),
-    Column(
-        "UNIT", _text(lambda each: getattr(each.saturation, "unit", None)), 16, least=6, most=10
-    ),
+    Column("SOURCE", _of_saturation("source"), 10, least=8, most=16),
+    Column("UNIT", _of_saturation("unit"), 16, least=6, most=10),
     Column("LIMITER", _limiter, 4, least=7, most=14),
     Column("DATA STALL", _data_stall, 8, least=8, most=10, right=True),
     Column(

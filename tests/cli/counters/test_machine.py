@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,39 +17,22 @@ from exporter.model.snapshot import Recent, Snapshot
 from exporter.sources.cupti.release import Release, Unfit
 from tests import snapshots
 
-NONE, PERFMON, SYS_ADMIN, ROOT = (
-    "0" * 16,
-    "0000004000000000",
-    "0000000000200000",
-    "000001ffffffffff",
-)
+NONE, PERFMON = "0" * 16, "0000004000000000"
+SYS_ADMIN, ROOT = "0000000000200000", "000001ffffffffff"
+RESTRICTED = "EnableMSI: 1\nRmProfilingAdminOnly: 1\nX: 0\n"
 FOUND = Release("nvidia-cuda-cupti", "13.1.115", Path("/"))
 MISSING = Unfit("missing", "CUPTI is not installed", "pip install x")
-
-
-def proc(folder: Path, effective: str | None, params: str | None) -> Path:
-    """A /proc of a process with these capabilities, on a driver with these parameters."""
-    (folder / "self").mkdir()
-    (folder / "driver/nvidia").mkdir(parents=True)
-    if effective is not None:
-        status = f"Name:\tx\nCapPrm:\t{ROOT}\nCapEff:\t{effective}\nCapBnd:\t{ROOT}\n"
-        (folder / "self/status").write_text(status)
-    if params is not None:
-        (folder / "driver/nvidia/params").write_text(params)
-    return folder
 
 
 @pytest.mark.parametrize(
     ("effective", "params", "may", "said"),
     [
-        (NONE, "RmProfilingAdminOnly: 1\n", False, "no, the driver gives them to administrators"),
+        (NONE, RESTRICTED, False, "no, the driver gives them to adm.*; this process has no CAP_P"),
         (NONE, "RmProfilingAdminOnly: 0\n", True, "yes, the driver gives them to every user"),
-        (NONE, "EnableMSI: 1\nRmProfilingAdminOnly: 1\nX: 0\n", False, "no, the driver"),
         (NONE, "EnableMSI: 1\n", None, "not known, the driver does not say"),
-        (NONE, None, None, "not known, the driver does not say"),
         (None, None, None, "not known, the driver does not say"),
-        (PERFMON, "RmProfilingAdminOnly: 1\n", True, "yes, the driver gives them to adm"),
-        (SYS_ADMIN, "RmProfilingAdminOnly: 1\n", True, "yes, the driver gives them to adm"),
+        (PERFMON, RESTRICTED, True, "yes, the driver gives them to adm.*; .* has CAP_PERFMON$"),
+        (SYS_ADMIN, RESTRICTED, True, "yes, the driver gives them to adm.* has CAP_SYS_ADMIN$"),
         (ROOT, None, True, "yes, the driver does not say"),
     ],
 )
@@ -56,26 +40,25 @@ def test_whether_this_user_may_read_counters(
     tmp_path: Path, effective: str | None, params: str | None, may: bool | None, said: str
 ) -> None:
     """By the capabilities in effect and the option of the driver; not known where neither says."""
-    folder = proc(tmp_path, effective, params)
-    machine = Machine(FOUND, capability(folder), restricted(folder))
+    status = f"Name:\tx\nCapPrm:\t{ROOT}\nCapEff:\t{effective}\nCapBnd:\t{ROOT}\n"
+    for file, text in (("self/status", effective and status), ("driver/nvidia/params", params)):
+        (tmp_path / file).parent.mkdir(parents=True)
+        if text is not None:
+            (tmp_path / file).write_text(text)
+    machine = Machine(FOUND, capability(tmp_path), restricted(tmp_path))
     found, counters, _ = machine.lines()
 
     assert machine.allowed is may
     assert found == "Library: yes, nvidia-cuda-cupti 13.1.115"
-    assert counters.startswith(f"Counters: {said}")
-    held = "CAP_SYS_ADMIN" if effective == SYS_ADMIN else "CAP_PERFMON"
-    has = "no CAP_PERFMON" if effective in (NONE, None) else held
-    assert counters.endswith(f"; this process has {has}")
+    assert re.match(f"Counters: {said}", counters)
 
 
 @pytest.mark.parametrize(
     ("machine", "next_"),
     [
         (Machine(MISSING, None, True), "pip install x"),
-        (Machine(MISSING, "CAP_PERFMON", False), "pip install x"),
         (Machine(FOUND, None, True), ALLOW),
         (Machine(FOUND, None, None), SAMPLE),
-        (Machine(FOUND, None, False), SAMPLE),
         (Machine(FOUND, "CAP_PERFMON", True), SAMPLE),
         (Machine(MISSING, None, True, all_measured=True), NOTHING),
     ],

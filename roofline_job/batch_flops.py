@@ -209,10 +209,9 @@ class BatchFlops:
             PART.fail(error)
 
     def _source(self, loop: OpenLoop) -> Source | None:
-        source = self._sources.get(loop.key)
-        if source is None and len(self._sources) < MOST_SOURCES:
-            source = self._sources[loop.key] = Source()
-        return source
+        if loop.key not in self._sources and len(self._sources) < MOST_SOURCES:
+            self._sources[loop.key] = Source()
+        return self._sources.get(loop.key)
 
     def _is_wanted(self, source: Source, batch: Shapes) -> bool:
         """Return whether a step that begins with this batch is to be measured.

@@ -82,17 +82,20 @@ BY_HAND: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 }
 
 
-def train(model: nn.Module, batches: Any, *, backward_once_in: int = 1) -> None:
-    """Step after so many batches, and go backward once for all of them."""
+def train(
+    model: nn.Module, batches: Any, *, backward_once_in: int = 1, step_once_in: int = 1
+) -> None:
+    """Go backward once for so many batches, and step after so many."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses: list[torch.Tensor] = []
     with sdpa_kernel(SDPBackend.MATH):
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
             losses.append(model(batch).square().mean())
             if len(losses) == backward_once_in:
                 sum(losses, torch.zeros(())).backward()
-                optimizer.step()
                 losses.clear()
+            if number % step_once_in == 0:
+                optimizer.step()
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -109,16 +112,8 @@ def test_what_is_counted_is_what_is_computed(name: str) -> None:
 @pytest.mark.parametrize("backward_once_in", [1, 4])
 def test_accumulated_gradients_count_as_they_are_computed(backward_once_in: int) -> None:
     """With a backward pass for each batch, or one for all of a step."""
-    model = nn.Linear(WIDTH, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    losses: list[torch.Tensor] = []
-    for number, batch in enumerate(watch([torch.randn(SAMPLES, WIDTH) for _ in range(16)]), 1):
-        losses.append(model(batch).sum())
-        if len(losses) == backward_once_in:
-            sum(losses, torch.zeros(())).backward()
-            losses.clear()
-        if number % 4 == 0:
-            optimizer.step()
+    batches = watch([torch.randn(SAMPLES, WIDTH) for _ in range(16)])
+    train(nn.Linear(WIDTH, 4), batches, backward_once_in=backward_once_in, step_once_in=4)
 
     assert measured().flops == 8 * 2 * product(SAMPLES, WIDTH, 4)
 
@@ -133,45 +128,40 @@ def as_time_passes(batches: Any, clock: Clock, seconds: float) -> Iterator[Any]:
         yield batch
 
 
-def test_a_step_with_new_shapes_is_counted_anew(clock: Clock) -> None:
-    """Longer ones and shorter ones: from then on exactly."""
-    lengths = [12, 12, 12, 20, 8, 20, 12]
-
-    train(encoder(), watch(as_time_passes(sequences(*lengths), clock, SECONDS_BETWEEN)))
-
-    assert measured().flops == sum(map(encoder_by_hand, lengths[2:]))
+def scaled(known: int, length: int) -> float:
+    """What follows from a batch's size is a lower bound."""
+    assert encoder_by_hand(known) * length / known < encoder_by_hand(length)
+    return encoder_by_hand(known) * length / known
 
 
-def test_no_more_often_than_once_a_minute(clock: Clock) -> None:
-    """Until then what follows from the size is a lower bound."""
-    lengths = [12, 12, 12, *[20] * 8]
-    train(encoder(), watch(as_time_passes(sequences(*lengths), clock, SECONDS_BETWEEN / 4)))
-
-    scaled = encoder_by_hand(12) * 20 / 12
-    assert scaled < encoder_by_hand(20)
-    assert measured().flops == encoder_by_hand(12) + 3 * scaled + 5 * encoder_by_hand(20)
+MANY = range(12, 13 + MOST_AGAIN)
 
 
-def test_no_more_than_so_many_times(clock: Clock) -> None:
-    """What is left then follows from the size: it is never more than is computed."""
-    lengths = [12, 12, *range(12, 14 + MOST_AGAIN)]
-    train(encoder(), watch(as_time_passes(sequences(*lengths), clock, SECONDS_BETWEEN)))
-
-    exact = sum(map(encoder_by_hand, lengths[2:-1]))
-    last, before = lengths[-1], lengths[-2]
-    assert measured().flops == exact + encoder_by_hand(before) * last / before
-    assert encoder_by_hand(before) * last / before < encoder_by_hand(last)
-
-
-def test_no_more_than_so_many_shapes_are_kept(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("lengths", "seconds", "most_shapes", "exact", "bounded"),
+    [
+        ([12, 20, 8, 20, 12], SECONDS_BETWEEN, 9, [12, 20, 8, 20, 12], []),
+        ([12, *[20] * 8], SECONDS_BETWEEN / 4, 9, [12, *[20] * 5], 3 * [(12, 20)]),
+        ([*MANY, MANY.stop], SECONDS_BETWEEN, 99, MANY, [(MANY[-1], MANY.stop)]),
+        ([12, 20], SECONDS_BETWEEN, 1, [12], [(12, 20)]),
+    ],
+    ids=["anew", "once a minute", "so many times", "so many shapes"],
+)
+def test_a_step_with_new_shapes_is_counted_anew(
+    lengths: list[int],
+    seconds: float,
+    most_shapes: int,
+    exact: list[int],
+    bounded: list[tuple[int, int]],
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of them are looked through for each batch of other shapes."""
-    monkeypatch.setattr(batch_flops, "MOST_SHAPES", 1)
-    lengths = [12, 12, 12, 20]
-    train(encoder(), watch(as_time_passes(sequences(*lengths), clock, SECONDS_BETWEEN)))
+    """From then on exactly; up to the limits, and beyond them what follows from the size."""
+    monkeypatch.setattr(batch_flops, "MOST_SHAPES", most_shapes)
+    train(encoder(), watch(as_time_passes(sequences(12, 12, *lengths), clock, seconds)))
 
-    assert measured().flops == pytest.approx(encoder_by_hand(12) * (1 + 20 / 12))
+    by_hand = sum(map(encoder_by_hand, exact)) + sum(scaled(*each) for each in bounded)
+    assert measured().flops == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_batches_of_several_shapes_in_a_step_count_each_their_own() -> None:
@@ -179,18 +169,11 @@ def test_batches_of_several_shapes_in_a_step_count_each_their_own() -> None:
     lengths = [12, 20, 8, 10]
     by_hand = sum(map(encoder_by_hand, lengths))
 
-    optimizer_steps = 4
-    model = encoder()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with sdpa_kernel(SDPBackend.MATH):
-        batches = watch(sequences(*lengths * optimizer_steps), job="each")
-        for number, batch in enumerate(batches, 1):
-            model(batch).sum().backward()
-            if number % len(lengths) == 0:
-                optimizer.step()
+    train(encoder(), watch(sequences(*lengths * 4), job="each"), step_once_in=4)
     assert measured(job="each").flops == 2 * by_hand
 
-    train(encoder(), watch(sequences(*lengths * 4), job="all"), backward_once_in=4)
+    batches = watch(sequences(*lengths * 4), job="all")
+    train(encoder(), batches, backward_once_in=4, step_once_in=4)
     found = measured(job="all").flops
     assert found is not None
     assert by_hand < found < 2 * by_hand

@@ -7,6 +7,7 @@ import importlib.util
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,6 @@ def _ampere(monkeypatch: pytest.MonkeyPatch) -> None:
 SETTINGS = {
     "pass": ("fp32", "tf32"),
     "torch.set_float32_matmul_precision('high')": ("tf32", "tf32"),
-    "torch.set_float32_matmul_precision('medium')": ("tf32", "tf32"),
     "torch.backends.cuda.matmul.allow_tf32 = True": ("tf32", "tf32"),
     "torch.backends.cudnn.allow_tf32 = False": ("fp32", "fp32"),
     "torch.backends.cuda.matmul.fp32_precision = 'tf32'": ("tf32", "tf32"),
@@ -87,32 +87,35 @@ def test_older_versions_have_one_switch_for_each(lets: bool, found: str) -> None
     switch = SimpleNamespace(allow_tf32=lets)
     backends = SimpleNamespace(cudnn=switch, cuda=SimpleNamespace(matmul=switch))
     older = SimpleNamespace(backends=backends, cuda=torch.cuda)
-    assert computed_in(older, MATMUL, on_gpu()) == found
-    assert computed_in(older, CONVOLUTION, on_gpu()) == found
+    assert {computed_in(older, name, on_gpu()) for name in (MATMUL, CONVOLUTION)} == {found}
 
 
-def test_attention_in_fp32_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three products in TF32 for each; without tensor cores for TF32 all of it is FP32."""
-    assert computed_in(torch, ATTENTION, on_gpu()) is None
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
-    assert computed_in(torch, ATTENTION, on_gpu()) == "fp32"
-    assert computed_in(torch, CONVOLUTION, on_gpu()) == "fp32"
+TURING, AMPERE = (7, 5), (8, 0)
 
 
 @pytest.mark.parametrize(
-    ("operator", "tensor", "found"),
+    ("operator", "tensor", "capability", "found"),
     [
-        (ATTENTION, on_gpu(torch.bfloat16), "bf16"),
-        (MATMUL, on_gpu(torch.float16), "fp16"),
-        ("aten._scaled_mm", on_gpu(torch.float8_e4m3fn), "fp8"),
-        (MATMUL, on_gpu(torch.int8), None),
-        (CONVOLUTION, torch.zeros(1), "fp32"),
+        (ATTENTION, on_gpu(), AMPERE, None),
+        (ATTENTION, on_gpu(), TURING, "fp32"),
+        (CONVOLUTION, on_gpu(), TURING, "fp32"),
+        (ATTENTION, on_gpu(torch.bfloat16), AMPERE, "bf16"),
+        (MATMUL, on_gpu(torch.float16), AMPERE, "fp16"),
+        ("aten._scaled_mm", on_gpu(torch.float8_e4m3fn), AMPERE, "fp8"),
+        (MATMUL, on_gpu(torch.int8), AMPERE, None),
+        (CONVOLUTION, torch.zeros(1), AMPERE, "fp32"),
     ],
 )
-def test_other_types_are_what_they_are(
-    operator: str, tensor: torch.Tensor, found: str | None
+def test_others_are_what_they_are(
+    operator: str,
+    tensor: Any,
+    capability: tuple[int, int],
+    found: str | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """FP32 on a CPU as well; scaled dot products are not those of FP8."""
+    """Attention in FP32 does three products in TF32 for each; before Ampere all FP32 is FP32, as
+    on a CPU. Scaled dot products are not those of FP8."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert computed_in(torch, operator, tensor) == found
 
 

@@ -70,19 +70,16 @@ def test_a_band_wider_than_nine_tenths_is_not_known(
     assert ("to 99 %" in json.dumps(page)) is (known and upper == 0.99)
 
 
-def test_the_headline_and_the_row_have_one_range_of_memory() -> None:
+@pytest.mark.parametrize("dram", [0.375, None])
+def test_the_headline_and_the_row_have_one_range_of_memory(dram: float | None) -> None:
     """The likely range around its estimate; nothing of memory without an estimate."""
-    range_ = likely_range(0.375)
-    page, row = page_of(bounded(0.0, 0.99, 0.375))
-    said = f"memory {100 * range_.lower:.0f} to {100 * range_.upper:.0f} % busy"
+    page, row = page_of(bounded(0.0, 0.99, dram))
+    range_ = likely_range(dram or 0.0)
+    said = f", memory {100 * range_.lower:.0f} to {100 * range_.upper:.0f} % busy" if dram else ""
 
-    assert f", {said}, " in page["headline"]
+    assert f"97 % used{said}, " in page["headline"]
     assert page["headline"].endswith("; what its compute units do is not measured")
-    assert row["words"]["saturated"] == f"saturation not known, {said}"
-
-    page, row = page_of(bounded(0.0, 0.99, None))
-    assert "memory" not in page["headline"]
-    assert row["words"]["saturated"] == "saturation not known"
+    assert row["words"]["saturated"] == f"saturation not known{said}"
 
 
 def test_memory_that_is_measured_is_one_number() -> None:

@@ -83,10 +83,8 @@ def _of_limit(value: str | None, limit: str | None) -> str | None:
 
 def memory(facts: Facts) -> str | None:
     """Return the memory in use, of what there is, in GiB: 57/80; the host's as 57/120 unified."""
-    used, total = facts.memory_used_bytes, facts.memory_total_bytes
-    found = _of_limit(
-        None if used is None else gibibytes(used), None if total is None else gibibytes(total)
-    )
+    sizes = (facts.memory_used_bytes, facts.memory_total_bytes)
+    found = _of_limit(*(None if size is None else gibibytes(size) for size in sizes))
     return f"{found} unified" if found and facts.memory_unified else found
 
 

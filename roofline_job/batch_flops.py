@@ -99,8 +99,6 @@ class Attempt:
     counter: FlopCounter
     begin_wall_ns: int
     bodies: list[Body] = field(default_factory=list)
-    void: str | None = None
-    """Why it has to be discarded; None if it is good."""
 
     def batch_done(self, latest: Sequence[Shapes]) -> None:
         """Note what was done since the last call, with the last of the `latest` batches that the
@@ -158,7 +156,7 @@ class BatchFlops:
         """Note a new loop: its FLOPs are not part of every step."""
         attempt = self._attempt
         if attempt is not None and attempt.loop is not loop:
-            attempt.void = "another loop runs inside the step"
+            attempt.counter.problem = "another loop runs inside the step"
 
     def loop_closed(self, loop: OpenLoop) -> None:
         """Note that a loop is over."""
@@ -253,7 +251,7 @@ class BatchFlops:
         counter = attempt.counter
         counter.stop()
         self._attempt = None
-        problem = attempt.void or counter.problem
+        problem = counter.problem
         if problem is None and not (counter.flops and counter.backwards):
             problem = "no module with a backward pass is seen"
         if problem is not None:

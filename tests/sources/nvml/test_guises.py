@@ -134,6 +134,17 @@ def test_a_default_clock_below_the_clock_that_it_runs_at(open_gpu: Open) -> None
     assert vitals.throttle_reasons == frozenset()
 
 
+@pytest.mark.parametrize("product", ["t4", "a10"])
+@pytest.mark.parametrize("answer", [None, 0])
+def test_memory_without_a_sensor_has_no_temperature(
+    open_gpu: Open, product: str, answer: int | None
+) -> None:
+    """Some drivers have no such field, some say 0."""
+    rig = open_gpu(product=product, temperature={"memory": answer})
+
+    assert read(rig.source(), rig).vitals.temperatures_celsius.keys() == {"gpu"}
+
+
 @pytest.mark.parametrize("product", ["rtx-3090", "rtx-4090-laptop", "gb10"])
 def test_what_a_driver_has_no_longer_is_not_asked_for(open_gpu: Open, product: str) -> None:
     """DEPRECATED is what newer drivers say of the display's mode."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.dashboards.models import targets
 from tests.dashboards.test_sums import substituted
 from tests.rules.cases import gauge
@@ -83,9 +85,8 @@ def test_bars_span_what_is_not_measured(tmp_path: Path) -> None:
     )
 
 
-def test_a_gpu_without_stated_work_has_none(tmp_path: Path) -> None:
-    _check(tmp_path, _series(gpu_stated_flops_per_second=0.0), {})
-
-
-def test_where_the_memory_is_idle_there_is_no_intensity(tmp_path: Path) -> None:
-    _check(tmp_path, _series(gpu_dram_estimate_bytes_per_second=0.0), {})
+@pytest.mark.parametrize(
+    "name", ["gpu_stated_flops_per_second", "gpu_dram_estimate_bytes_per_second"]
+)
+def test_without_stated_work_or_traffic_there_is_no_intensity(name: str, tmp_path: Path) -> None:
+    _check(tmp_path, _series(**{name: 0.0}), {})

@@ -82,7 +82,8 @@ def between(start: float, end: float, value: Value) -> Value:
 
 
 def _sample(series: Series, at: float, event: Interruption | None) -> float | str | None:
-    value = series.value(at)
+    found = series.value(at)
+    value = None if found is None else float(found)
     if event is None or not series.answers:
         return value
     if event.start <= at < event.end:
@@ -92,19 +93,15 @@ def _sample(series: Series, at: float, event: Interruption | None) -> float | st
     return value
 
 
-def _notation(samples: Iterable[float | str | None]) -> str:
-    """Write samples; one that ends without an interruption is marked as gone, as a scrape does."""
+def _notation(samples: Iterable[float | str | None], late: bool = False) -> str:
+    """Write samples; one that ends is marked as gone, as a scrape does that is not late."""
     words = []
     before: float | str | None = None
     for sample in samples:
-        gone = sample is None and isinstance(before, float)
+        gone = sample is None and isinstance(before, float) and not late
         words.append("stale" if gone else "_" if sample is None else f"{sample}")
         before = sample
     return " ".join(words)
-
-
-def _late(samples: Sequence[float | str | None]) -> str:
-    return " ".join("_" if sample is None else f"{sample}" for sample in samples)
 
 
 @dataclass(frozen=True)
@@ -156,11 +153,11 @@ def inputs(
 ) -> list[dict[str, str]]:
     """What is scraped until a time, in promtool's notation."""
     times = [step * float(STEP_SECONDS) for step in range(int(end // STEP_SECONDS) + 1)]
-    write = _notation if event is None or event.stale else _late
+    late = event is not None and not event.stale
     return [
         {
             "series": one.selector(),
-            "values": write([_float(_sample(one, at, event)) for at in times]),
+            "values": _notation((_sample(one, at, event) for at in times), late),
         }
         for one in series
     ]
@@ -195,10 +192,6 @@ def run_suite(
     path = directory / "test.yml"
     path.write_text(json.dumps(suite), encoding="utf-8")
     run("test", "rules", str(path))
-
-
-def _float(sample: float | str | None) -> float | str | None:
-    return float(sample) if isinstance(sample, (int, float)) else sample
 
 
 def run(*words: str) -> str:

@@ -279,7 +279,6 @@ def all_firing(alerts: Sequence[Labels], at: float) -> Expected:
 @pytest.mark.parametrize(
     ("by", "away", "known_after"),
     [
-        ("training", 20 * MINUTE, 60 * MINUTE),
         ("training", 100 * MINUTE, 60 * MINUTE),
         ("notebook", 60 * MINUTE, 3 * HOUR),
         ("serving", 40 * MINUTE, 8 * HOUR),

@@ -59,10 +59,9 @@ def recorded(
     *rows: tuple[Labels, float],
     to: float = 1e-6,
     event: Interruption | None = None,
-    matchers: str = "",
 ) -> None:
     """Check it at another time, or to another multiple."""
-    check(tmp_path, [name], series, [value(name + matchers, at, *rows, to=to)], event)
+    check(tmp_path, [name], series, [value(name, at, *rows, to=to)], event)
 
 
 def test_shares_are_of_observed_time(tmp_path: Path) -> None:
@@ -363,9 +362,11 @@ def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
         replace(one, labels={**one.labels, **target})
         for one in _mfu([0, 1, 2], ["GPU-a", "GPU-a", "GPU-b"], "bf16")
     ]
-    labels = {**rank_labels(1), "uuid": "GPU-a", **target}
-    name = "rank:gpu_training_mfu:ratio_rate5m"
-    recorded(tmp_path, rows, name, AT, (labels, 0.25), matchers='{rank="1"}')
+    ranks = [
+        ({**rank_labels(number), "uuid": uuid, **target}, 0.25)
+        for number, uuid in ((1, "GPU-a"), (0, "GPU-a"), (2, "GPU-b"))
+    ]
+    record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", *ranks)
     job = {**JOB, "training_job": "resnet", **target}
     record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.375))
 
@@ -499,21 +500,16 @@ def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
     )
 
 
-def test_hours_by_limiter(tmp_path: Path) -> None:
-    """Of the fleet, and of an owner's GPUs."""
+def test_hours_of_the_fleet_by_limiter(tmp_path: Path) -> None:
+    """Whoever holds the GPUs."""
     rows = [
-        *unjudged(held(0)),
         counter("gpu_limited_seconds_total", 0.75, limiter="input"),
         counter("gpu_limited_seconds_total", 0.25, limiter="compute"),
         counter("gpu_limited_seconds_total", 1, OTHER, limiter="idle"),
     ]
-    for name, values in (
-        ("job:gpu_limited_seconds:hours1d", {"input": 1.5, "idle": 2.0, "compute": 0.5}),
-        ("owner:gpu_limited_seconds:hours1d", {"input": 1.5, "compute": 0.5}),
-    ):
-        more = HOLDER if name.startswith("owner") else {}
-        charged = [({**JOB, **more, "limiter": each}, hours) for each, hours in values.items()]
-        recorded(tmp_path, rows, name, 2 * HOUR, *charged, to=0.1)
+    hours = {"input": 1.5, "idle": 2.0, "compute": 0.5}
+    charged = [({**JOB, "limiter": each}, value) for each, value in hours.items()]
+    recorded(tmp_path, rows, "job:gpu_limited_seconds:hours1d", 2 * HOUR, *charged, to=0.1)
 
 
 def test_idle_energy_and_hours_of_a_day(tmp_path: Path) -> None:

@@ -210,12 +210,17 @@ def test_which_board_it_is_and_whose_work_it_was(
     text(tmp_path, alert, rows, at, labels, reads, description=what + board)
 
 
+UNREAD = (
+    "The exporter's log has the reason: a socket that is not mounted with its directory, or one"
+    " that it may not open."
+)
+
+
 @pytest.mark.parametrize(
-    ("alert", "annotation", "rows", "at", "labels", "expected"),
+    ("alert", "rows", "at", "labels", "expected"),
     [
         (
             "GpuPowerLimitLowered",
-            "description",
             [gauge("gpu_power_limit_watts", 238.4), gauge("gpu_power_default_limit_watts", 700)],
             16 * MINUTE,
             {**GPU, "severity": "info"},
@@ -224,7 +229,6 @@ def test_which_board_it_is_and_whose_work_it_was(
         ),
         (
             "GpuOrphanMemory",
-            "description",
             orphan(12_345_678_901),
             16 * MINUTE,
             {**GPU, **WARNING},
@@ -234,7 +238,6 @@ def test_which_board_it_is_and_whose_work_it_was(
         ),
         (
             "GpuXidWarning",
-            "description",
             xid(94, 300.75),
             357.0,
             {**GPU, "xid": "94", **WARNING},
@@ -242,19 +245,26 @@ def test_which_board_it_is_and_whose_work_it_was(
             " application; restart that application; reset the GPU when its other work is done.",
         ),
         (
-            "GpuExporterMissing",
-            "summary",
-            [wanted(3), EXPORTER],
-            10 * MINUTE,
-            WARNING,
-            "No GPU exporter is scraped on 2 nodes of Kubernetes that should have one.",
+            "GpuWorkloadsStale",
+            kubelet_reading(700.0, up=0),
+            15 * MINUTE,
+            {**NODE, "source": "kubernetes", **WARNING},
+            "The kubelet of node-1:19400 could be read last 11 min 40 s ago: owners are those of"
+            f" that time. {UNREAD}",
+        ),
+        (
+            "GpuWorkloadsStale",
+            kubelet_reading(None, up=0),
+            15 * MINUTE,
+            {**NODE, "source": "kubernetes", **WARNING},
+            "The kubelet of node-1:19400 could not be read since the exporter started: owners are"
+            f" what the processes alone show. {UNREAD}",
         ),
     ],
-    ids=["percent", "bytes", "seconds", "nodes"],
+    ids=["percent", "bytes", "seconds", "minutes", "not known"],
 )
 def test_numbers_are_rounded(
     alert: str,
-    annotation: str,
     rows: Sequence[Series],
     at: float,
     labels: Labels,
@@ -262,28 +272,11 @@ def test_numbers_are_rounded(
     tmp_path: Path,
 ) -> None:
     """As a person would say them."""
-    text(tmp_path, alert, rows, at, labels, **{annotation: expected})
+    text(tmp_path, alert, rows, at, labels, description=expected)
 
 
-@pytest.mark.parametrize(
-    ("age", "said"),
-    [
-        (700.0, "could be read last 11 min 40 s ago: owners are those of that time"),
-        (
-            None,
-            "could not be read since the exporter started: owners are what the processes alone "
-            "show",
-        ),
-    ],
-)
-def test_how_old_the_map_of_workloads_is(age: float | None, said: str, tmp_path: Path) -> None:
-    """Or that there never was one."""
-    text(
-        tmp_path,
-        "GpuWorkloadsStale",
-        kubelet_reading(age, up=0),
-        15 * MINUTE,
-        {**NODE, "source": "kubernetes", **WARNING},
-        description=f"The kubelet of node-1:19400 {said}. The exporter's log has the reason: a"
-        " socket that is not mounted with its directory, or one that it may not open.",
-    )
+def test_missing_exporters_are_counted(tmp_path: Path) -> None:
+    """In the summary: there is no node to name."""
+    said = "No GPU exporter is scraped on 2 nodes of Kubernetes that should have one."
+    rows = [wanted(3), EXPORTER]
+    text(tmp_path, "GpuExporterMissing", rows, 10 * MINUTE, WARNING, summary=said)

@@ -272,17 +272,6 @@ UNOPENED = next(case for case in CASES if case.alert == "GpuAllocatedUnopened" a
 ANY_UNOPENED = selector("ALERTS", {"alertname": "GpuAllocatedUnopened", "alertstate": "firing"})
 
 
-def test_an_unopened_gpu_is_not_complained_about_before_half_an_hour(tmp_path: Path) -> None:
-    """Images are pulled and data is staged for minutes."""
-    times = [60.0 * step for step in range(31)]
-    check(
-        tmp_path,
-        [UNOPENED.alert],
-        UNOPENED.series,
-        [Expected(ANY_UNOPENED, at, []) for at in times],
-    )
-
-
 def test_the_alert_ends_when_the_gpu_is_opened_or_given_back(tmp_path: Path) -> None:
     """At once: no window is waited for."""
     change = 45 * MINUTE

@@ -6,43 +6,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from exporter.exposition.catalogue import CATALOGUE
-from exporter.exposition.pages import Pages
-from exporter.exposition.render import RenderOptions
-from exporter.publisher import Publisher, Rules
-from exporter.sources.simulate import Simulation, load_scenario
-from exporter.specs import load_specs
-from tests.clocks import ManualClock
 from tests.dashboards.models import NAMES, targets
 from tests.dashboards.test_sums import substituted
 from tests.rules.cases import GPU, counter, gauge, observed
-from tests.rules.promtool import MINUTE, STEP_SECONDS, Expected, Series, check, total
+from tests.rules.promtool import MINUTE, Expected, Series, check, total
 from tests.rules.rules import RECORDED
-from tests.rules.scrapes import Scrapes
+from tests.rules.scrapes import Scrapes, of_demo
 
-POLL_SECONDS = 15
 SILENT_SCRAPES = 13
 
 
 def _demo_that_falls_silent() -> Scrapes:
     """Four minutes of the demo, and then the same page again and again."""
-    clock, book, pages = ManualClock(0.0, 0.0), load_specs(), Pages(RenderOptions())
-    simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
-    publisher = Publisher(
-        simulation,
-        book,
-        Rules(interval_seconds=POLL_SECONDS),
-        clock,
-        (pages.publish,),
-        training=(simulation.jobs,),
-    )
-    scrapes = Scrapes("node-1:19400", CATALOGUE)
-    while clock.time() < 4 * MINUTE:
-        for _ in range(STEP_SECONDS // POLL_SECONDS):
-            publisher.tick()
-            clock.advance(POLL_SECONDS)
-        scrapes.add(pages.page("text-0.0.4", zipped=False))
+    scrapes, page = of_demo(CATALOGUE, 4 * MINUTE)
     for _ in range(SILENT_SCRAPES):
-        scrapes.add(pages.page("text-0.0.4", zipped=False))
+        scrapes.add(page)
     return scrapes
 
 

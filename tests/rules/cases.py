@@ -341,8 +341,10 @@ def asleep(state: Value, uuid: str = "GPU-a") -> Series:
     return gauge(name, state, labels, group="gpu", state="suspended")
 
 
-def links(active: float | Value, gpu: int = 0, model: str = "NVIDIA H100") -> list[Series]:
-    labels = {**GPU, "gpu": str(gpu), "uuid": f"GPU-{gpu}"}
+def links(
+    active: float | Value, gpu: int = 0, model: str = "NVIDIA H100", index: str = ""
+) -> list[Series]:
+    labels = {**GPU, "gpu": index or str(gpu), "uuid": f"GPU-{gpu}"}
     return [
         gauge("gpu_info", 1, labels, name=model),
         gauge("gpu_nvlink_links", active, labels, state="active"),
@@ -827,17 +829,10 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             "under another index than before",
             20,
             [
-                *(
-                    gauge(
-                        "gpu_nvlink_links",
-                        between(start, end, piecewise((0, count))),
-                        {**GPU, "gpu": gpu},
-                        state="active",
-                    )
-                    for gpu, count, start, end in (("2", 12.0, 0, 600), ("1", 11.0, 660, 1e9))
-                )
+                links(between(0, 600, lambda _: 12.0), 0, index="2")[1],
+                links(between(660, 1e9, lambda _: 11.0), 0, index="1")[1],
             ],
-            {**GPU, "gpu": "1", "state": "active", **WARNING},
+            {**LINK, "gpu": "1"},
         ),
         quiet(
             "GPU models with different links",

@@ -7,7 +7,15 @@ from collections.abc import Collection, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from tests.clocks import ManualClock
 from tests.rules.promtool import STEP_SECONDS, Series, Value
+
+POLL_SECONDS = 15
 
 
 class Scrapes:
@@ -47,3 +55,20 @@ class Scrapes:
 
 def _by_scrape(values: Mapping[int, float]) -> Value:
     return lambda at: values.get(int(at // STEP_SECONDS))
+
+
+def of_demo(names: Collection[str], seconds: float) -> tuple[Scrapes, bytes]:
+    """What is scraped of the demo from its start on, and its last page."""
+    clock, book, pages = ManualClock(0.0, 0.0), load_specs(), Pages(RenderOptions())
+    simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
+    rules = Rules(interval_seconds=POLL_SECONDS)
+    jobs = (simulation.jobs,)
+    publisher = Publisher(simulation, book, rules, clock, (pages.publish,), training=jobs)
+    scrapes = Scrapes("node-1:19400", names)
+    while clock.time() < seconds:
+        for _ in range(STEP_SECONDS // POLL_SECONDS):
+            publisher.tick()
+            clock.advance(POLL_SECONDS)
+        page = pages.page("text-0.0.4", zipped=False)
+        scrapes.add(page)
+    return scrapes, page

@@ -218,11 +218,9 @@ def test_a_new_command_of_the_same_owner_changes_nothing(tmp_path: Path) -> None
     """The alert is about an owner, not about a process."""
     change = 45 * MINUTE
     rows = [one for one in held(1) if one.name != "gpu_holder_info"]
-    for command, value in (
-        ("python3", lambda at: 1.0 if at < change else None),
-        ("bash", lambda at: 1.0 if at >= change else None),
-    ):
-        rows.append(gauge("gpu_holder_info", value, **HOLDER, command=command))
+    for command, start, end in (("python3", 0.0, change), ("bash", change, 1e9)):
+        there = between(start, end, lambda _: 1.0)
+        rows.append(gauge("gpu_holder_info", there, **HOLDER, command=command))
     times = [change + 30 * step for step in range(-4, 20)]
     check(tmp_path, HELD_IDLE, rows, [firing(IDLE, at) for at in times])
 

@@ -42,6 +42,8 @@ OTHER: Labels = {**GPU, "gpu": "1", "uuid": "GPU-b"}
 INSTANCE: Labels = {**GPU, "gpu_instance": "2"}
 REMOTE: Labels = {**GPU, "instance": "node-2:19400", "uuid": "GPU-c"}
 JOB: Labels = {"job": NODE["job"]}
+RANK_0: Labels = {**rank_labels(0), "uuid": "GPU-a"}
+MFU = "rank:gpu_training_mfu:ratio_rate5m"
 
 
 def record(
@@ -65,12 +67,15 @@ def recorded(
 
 
 def test_shares_are_of_observed_time(tmp_path: Path) -> None:
-    """Busy and observed are both counters: half observed and all of it busy is 1."""
+    """Half observed and all of it busy is 1; one that was observed for less counts less."""
     rows = [
         counter("gpu_observed_seconds_total", 0.5, reading="utilization"),
         counter("gpu_busy_seconds_total", 0.5),
+        counter("gpu_observed_seconds_total", 0.125, REMOTE, reading="utilization"),
+        counter("gpu_busy_seconds_total", 0, REMOTE),
     ]
-    record(tmp_path, rows, "gpu:gpu_busy:ratio_rate5m", (GPU, 1))
+    record(tmp_path, rows, "gpu:gpu_busy:ratio_rate5m", (GPU, 1), (REMOTE, 0))
+    record(tmp_path, rows, "job:gpu_busy:ratio_rate5m", (JOB, 0.8))
 
 
 def test_pipes_and_mig_instances_keep_their_labels(tmp_path: Path) -> None:
@@ -170,14 +175,16 @@ def test_a_window_in_which_bounds_or_parts_begin_has_no_bounds(late: str, tmp_pa
 
 
 def test_saturation_is_of_the_time_that_has_parts(tmp_path: Path) -> None:
-    """A unit was left out for half of the time."""
+    """A unit was left out for half of the time; the counters of the other are not complete."""
     rows = [
         *observed(GPU, "activity"),
         counter("gpu_saturation_seconds_total", 0.125),
         counter("gpu_time_seconds_total", 0.375, part="idle"),
         counter("gpu_time_seconds_total", 0.125, part="saturated"),
+        *observed(REMOTE, "activity"),
     ]
     record(tmp_path, rows, "gpu:gpu_saturation:ratio_rate5m", (GPU, 0.25))
+    record(tmp_path, rows, "job:gpu_saturation:ratio_rate5m", (JOB, 0.25))
 
 
 def test_counters_that_leave_out_a_unit_have_no_intensity(tmp_path: Path) -> None:
@@ -330,29 +337,27 @@ def _peak(flops: float, precision: str, basis: str = "spec", uuid: str = "GPU-a"
     return gauge("gpu_peak_flops_per_second", flops, labels, precision=precision, basis=basis)
 
 
-def test_mfu_is_against_the_peak_of_the_precision(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("precision", "mfu"), [("bf16", [0.25]), ("fp32", [2.0]), ("", []), ("mxfp8", [0.125])]
+)
+def test_mfu_is_against_the_peak_of_the_precision(
+    precision: str, mfu: list[float], tmp_path: Path
+) -> None:
     """bf16 is computed by the tensor pipe, fp32 is not; an unknown one has no peak."""
-    name = "rank:gpu_training_mfu:ratio_rate5m"
-    labels = {**rank_labels(0), "uuid": "GPU-a"}
-    record(tmp_path, _mfu([0], ["GPU-a"], "bf16"), name, (labels, 0.25))
-    record(tmp_path, _mfu([0], ["GPU-a"], "fp32"), name, (labels, 2))
-    record(tmp_path, _mfu([0], ["GPU-a"], ""), name)
-    fp8 = _peak(800, "fp8_tensor")
-    record(tmp_path, [*_mfu([0], ["GPU-a"], "mxfp8"), fp8], name, (labels, 0.125))
+    rows = [*_mfu([0], ["GPU-a"], precision), _peak(800, "fp8_tensor")]
+    record(tmp_path, rows, MFU, *((RANK_0, share) for share in mfu))
 
 
 @pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
 def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
     """As long as the GPU does most of its work there; else the vector units' peak counts."""
-    device = {**GPU, "uuid": "GPU-a"}
     rows = [
         *_mfu([0], ["GPU-a"], "fp32"),
         _peak(200, "tf32_tensor"),
-        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
-        counter("gpu_flops_total", 10, device, precision="fp32"),
+        counter("gpu_flops_total", tensor, precision="tf32_tensor"),
+        counter("gpu_flops_total", 10, precision="fp32"),
     ]
-    labels = {**rank_labels(0), "uuid": "GPU-a"}
-    record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", (labels, mfu))
+    record(tmp_path, rows, MFU, (RANK_0, mfu))
 
 
 def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
@@ -366,7 +371,7 @@ def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
         ({**rank_labels(number), "uuid": uuid, **target}, 0.25)
         for number, uuid in ((1, "GPU-a"), (0, "GPU-a"), (2, "GPU-b"))
     ]
-    record(tmp_path, rows, "rank:gpu_training_mfu:ratio_rate5m", *ranks)
+    record(tmp_path, rows, MFU, *ranks)
     job = {**JOB, "training_job": "resnet", **target}
     record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.375))
 
@@ -379,28 +384,6 @@ def test_no_free_gpu_is_none_and_not_absent(tmp_path: Path) -> None:
     record(tmp_path, rows, "job:gpu_free:count", (JOB, 2))
     rows = [gauge("gpu_up", 0), gauge("gpu_up", 1, OTHER)]
     record(tmp_path, rows, "job:gpu_lost:count", (JOB, 1))
-
-
-def test_the_fleet_is_a_quotient_of_sums(tmp_path: Path) -> None:
-    """A GPU that was observed for less time counts less."""
-    rows = [
-        *observed(GPU, "utilization"),
-        counter("gpu_busy_seconds_total", 1),
-        counter("gpu_observed_seconds_total", 0.25, REMOTE, reading="utilization"),
-        counter("gpu_busy_seconds_total", 0, REMOTE),
-    ]
-    record(tmp_path, rows, "job:gpu_busy:ratio_rate5m", (JOB, 0.8))
-
-
-def test_saturation_of_the_fleet_is_of_those_that_are_measured(tmp_path: Path) -> None:
-    """A GPU without complete counters is not counted as unsaturated."""
-    rows = [
-        *observed(GPU, "activity"),
-        counter("gpu_saturation_seconds_total", 0.5),
-        counter("gpu_time_seconds_total", 1, part="saturated"),
-        *observed(REMOTE, "activity"),
-    ]
-    record(tmp_path, rows, "job:gpu_saturation:ratio_rate5m", (JOB, 0.5))
 
 
 def of(owner: str, **more: str) -> Labels:
@@ -489,15 +472,8 @@ def test_hours_follow_the_gpu_to_another_index(tmp_path: Path) -> None:
         for index, start, end in (("0", 0.0, HOUR), ("1", HOUR + MINUTE, 1e9))
         for one in held(1, HOLDER, {**GPU, "gpu": index})
     ]
-    by_uuid = {key: value for key, value in GPU.items() if key != "gpu"}
-    recorded(
-        tmp_path,
-        moved,
-        "holder:gpu_held_idle_seconds:hours1d",
-        3 * HOUR,
-        ({**by_uuid, **HOLDER}, 3.0),
-        to=0.1,
-    )
+    name = "holder:gpu_held_idle_seconds:hours1d"
+    recorded(tmp_path, moved, name, 3 * HOUR, ({**BY_UUID, **HOLDER}, 3.0), to=0.1)
 
 
 def test_hours_of_the_fleet_by_limiter(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.dashboards.models import NAMES, targets
 from tests.rules.cases import GPU, counter, gauge, held_by, observed, rank_labels
 from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
 from tests.rules.rules import ALERTS, RECORDED
+from tests.rules.test_recording import PARTLY_COUNTED, fp32_work
 
 AT = 20 * MINUTE
 THROTTLED = "gpu_throttle"
@@ -58,18 +59,7 @@ def test_throttle_reasons_are_nowhere_added() -> None:
 
 def test_work_per_energy_is_of_the_gpus_whose_work_is_known(tmp_path: Path) -> None:
     """A GPU without counters, or whose counters answer no more, adds neither work nor energy."""
-    series = [
-        *observed(GPU, "activity"),
-        counter("gpu_flops_total", 300, precision="bf16_tensor"),
-        counter("gpu_flops_total", 100, precision="fp32"),
-        counter("gpu_energy_joules_total", 80),
-        *observed(OTHER, "utilization"),
-        counter("gpu_energy_joules_total", 400, OTHER),
-        counter("gpu_observed_seconds_total", 0, SILENT, reading="activity"),
-        counter("gpu_flops_total", 0, SILENT, precision="fp32"),
-        counter("gpu_energy_joules_total", 700, SILENT),
-    ]
-    shows(tmp_path, series, **{"fleet/Work per energy/FLOP per joule": 5})
+    shows(tmp_path, PARTLY_COUNTED, **{"fleet/Work per energy/FLOP per joule": 5})
 
 
 def test_shares_of_all_gpu_time_are_of_gpus_of_which_they_are_known(tmp_path: Path) -> None:
@@ -151,14 +141,5 @@ def test_fp32_in_tensor_cores_is_measured_against_tf32(
     tensor: float, mfu: float, tmp_path: Path
 ) -> None:
     """A job that states fp32 has no MFU of several hundred percent for computing in TF32."""
-    labels, device = rank_labels(0), {**GPU, "uuid": "GPU-0"}
-    series = [
-        gauge("gpu_training_info", 1, labels, precision="fp32"),
-        counter("gpu_training_model_flops_total", 100, labels),
-        counter("gpu_flops_total", tensor, device, precision="tf32_tensor"),
-        counter("gpu_flops_total", 10, device, precision="fp32"),
-        gauge("gpu_peak_flops_per_second", 200, device, precision="tf32_tensor", basis="spec"),
-        gauge("gpu_peak_flops_per_second", 50, device, precision="fp32", basis="spec"),
-    ]
     query = f"sum({query_of('training/MFU/{{training_job}} rank {{rank}}')})"
-    check(tmp_path, [], series, [Expected(query, AT, [("{}", mfu)])])
+    check(tmp_path, [], fp32_work(tensor), [Expected(query, AT, [("{}", mfu)])])

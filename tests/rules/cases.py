@@ -455,21 +455,26 @@ def _board(name: str, severity: Labels, **more: str) -> list[Case]:
     ]
 
 
+def _xids(codes: Sequence[int], severity: Labels) -> list[Case]:
+    """Each of these Xids, for the first time."""
+    return [
+        fires(f"Xid {code}", 6, xid(code, 300), {**GPU, "xid": str(code), **severity})
+        for code in codes
+    ]
+
+
 BY_ALERT: Mapping[str, Sequence[Case]] = {
     "GpuHeldIdle": [
         fires("held idle", 40, held(1), {**BY_UUID, **HOLDER, **WARNING}),
         fires("held idle for hours", 120, held(1), {**BY_UUID, **HOLDER, **CRITICAL}),
-        fires(
-            "a notebook, for hours",
-            120,
-            held(1, {"owner": "carol", "class": "notebook"}),
-            {**BY_UUID, "owner": "carol", "class": "notebook", **WARNING},
-        ),
-        fires(
-            "a server, for a quarter of a day",
-            360,
-            held(1, {"owner": "web", "class": "serving"}),
-            {**BY_UUID, "owner": "web", "class": "serving", **WARNING},
+        *(
+            fires(
+                f"{by}, for hours",
+                minutes,
+                held(1, {"owner": "carol", "class": by}),
+                {**BY_UUID, "owner": "carol", "class": by, **WARNING},
+            )
+            for by, minutes in (("notebook", 120), ("serving", 360))
         ),
         fires(
             "a MIG instance",
@@ -769,27 +774,11 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
     ],
     "GpuXidCritical": [
-        *(
-            fires(
-                f"Xid {code}, for the first time",
-                6,
-                xid(code, 300),
-                {**GPU, "xid": str(code), **CRITICAL},
-            )
-            for code in CRITICAL_XIDS
-        ),
+        *_xids(CRITICAL_XIDS, CRITICAL),
         quiet("a warning", 30, xid(WARNING_XIDS[0], 300)),
     ],
     "GpuXidWarning": [
-        *(
-            fires(
-                f"Xid {code}, for the first time",
-                6,
-                xid(code, 300),
-                {**GPU, "xid": str(code), **WARNING},
-            )
-            for code in WARNING_XIDS
-        ),
+        *_xids(WARNING_XIDS, WARNING),
         quiet(
             "critical, or of the application",
             30,

@@ -219,30 +219,33 @@ def test_intensity_and_efficiency(tmp_path: Path) -> None:
     record(tmp_path, rows, "gpu:gpu_flops_per_joule:ratio_rate5m", (GPU, 12))
 
 
+SILENT: Labels = {**GPU, "gpu": "2", "uuid": "GPU-d"}
+PARTLY_COUNTED = [
+    *observed(GPU, "activity"),
+    counter("gpu_flops_total", 300, precision="bf16_tensor"),
+    counter("gpu_flops_total", 100, precision="fp32"),
+    counter("gpu_energy_joules_total", 50),
+    # Idle, and known to be.
+    *observed(REMOTE, "activity"),
+    counter("gpu_flops_total", 0, REMOTE, precision="fp32"),
+    counter("gpu_energy_joules_total", 30, REMOTE),
+    # Without counters; with counters that answer no more; without energy.
+    *observed(OTHER, "utilization"),
+    counter("gpu_energy_joules_total", 400, OTHER),
+    counter("gpu_observed_seconds_total", 0, SILENT, reading="activity"),
+    counter("gpu_flops_total", 0, SILENT, precision="fp32"),
+    counter("gpu_energy_joules_total", 700, SILENT),
+    *observed({**REMOTE, "uuid": "GPU-e"}, "activity"),
+    counter("gpu_flops_total", 1e6, {**REMOTE, "uuid": "GPU-e"}, precision="fp32"),
+]
+"""GPUs that do 400 FLOP/s for the 80 W of those whose work is known."""
+
+
 def test_energy_of_gpus_without_counters_does_not_count(tmp_path: Path) -> None:
     """Work over the energy of the GPUs whose work is known, and of them alone."""
-    silent: Labels = {**GPU, "gpu": "2", "uuid": "GPU-d"}
-    rows = [
-        *observed(GPU, "activity"),
-        counter("gpu_flops_total", 300, precision="bf16_tensor"),
-        counter("gpu_flops_total", 100, precision="fp32"),
-        counter("gpu_energy_joules_total", 50),
-        # Idle, and known to be.
-        *observed(REMOTE, "activity"),
-        counter("gpu_flops_total", 0, REMOTE, precision="fp32"),
-        counter("gpu_energy_joules_total", 30, REMOTE),
-        # Without counters; with counters that answer no more; without energy.
-        *observed(OTHER, "utilization"),
-        counter("gpu_energy_joules_total", 400, OTHER),
-        counter("gpu_observed_seconds_total", 0, silent, reading="activity"),
-        counter("gpu_flops_total", 0, silent, precision="fp32"),
-        counter("gpu_energy_joules_total", 700, silent),
-        *observed({**REMOTE, "uuid": "GPU-e"}, "activity"),
-        counter("gpu_flops_total", 1e6, {**REMOTE, "uuid": "GPU-e"}, precision="fp32"),
-    ]
-    record(tmp_path, rows, "job:gpu_flops_per_joule:ratio_rate5m", (JOB, 5))
-    one = (GPU, 8)
-    record(tmp_path, rows, "gpu:gpu_flops_per_joule:ratio_rate5m", one, (REMOTE, 0))
+    record(tmp_path, PARTLY_COUNTED, "job:gpu_flops_per_joule:ratio_rate5m", (JOB, 5))
+    name = "gpu:gpu_flops_per_joule:ratio_rate5m"
+    record(tmp_path, PARTLY_COUNTED, name, (GPU, 8), (REMOTE, 0))
 
 
 def test_a_job_is_as_slow_as_its_slowest_rank(tmp_path: Path) -> None:
@@ -348,16 +351,20 @@ def test_mfu_is_against_the_peak_of_the_precision(
     record(tmp_path, rows, MFU, *((RANK_0, share) for share in mfu))
 
 
-@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
-def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
-    """As long as the GPU does most of its work there; else the vector units' peak counts."""
-    rows = [
+def fp32_work(tensor: float) -> list[Series]:
+    """A job that states FP32, and of whose GPU's work so much is TF32."""
+    return [
         *_mfu([0], ["GPU-a"], "fp32"),
         _peak(200, "tf32_tensor"),
         counter("gpu_flops_total", tensor, precision="tf32_tensor"),
         counter("gpu_flops_total", 10, precision="fp32"),
     ]
-    record(tmp_path, rows, MFU, (RANK_0, mfu))
+
+
+@pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
+def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
+    """As long as the GPU does most of its work there; else the vector units' peak counts."""
+    record(tmp_path, fp32_work(tensor), MFU, (RANK_0, mfu))
 
 
 def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:

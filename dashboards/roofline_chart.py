@@ -24,13 +24,13 @@ from dashboards.promql import (
     select,
 )
 
-LEFT, RIGHT = "0.1", "10000"
-"""FLOP/byte between which ceilings are drawn; no ridge lies outside."""
+LEFT, RIGHT, LOWEST = "0.1", "10000", "1e11"
+"""FLOP/byte between which ceilings are drawn, where no ridge lies outside, and the least FLOP/s."""
 TRAIL = ("1m", "5m", "15m", "1h")
 CEILINGS = "/^Throughput .* (fp|bf|tf|int)[0-9]+(_tensor)?(_fp16acc)?$/"
 POINTS = "/^Throughput .* GPU [0-9]+(/[0-9]+)?$/"
 FROM_JOB = "from the job and the driver"
-BARS = f"/^Throughput .* {FROM_JOB}, (work|intensity)$/"
+BARS = f"/^Throughput .* {FROM_JOB}, (work|intensity|likely traffic|most traffic)$/"
 """All begin with the name of the field: other fields end in the same words."""
 
 BASIS = Variable(
@@ -124,7 +124,8 @@ def bars() -> str:
     """Return the work and intensity of GPUs whose jobs count FLOPs and whose DRAM is estimated.
 
     Each is a bar of three vertices: the least, the likely and the most. The intensity has no upper
-    end, because the traffic has no lower one.
+    end, because the traffic has no lower one. Without FLOPs there are two lines on which FLOP/s =
+    intensity x bytes/s, the likely and the most, up to the most work.
     """
 
     def mean(metric: str, **labels: str) -> str:
@@ -132,22 +133,27 @@ def bars() -> str:
 
     work = f"({mean('gpu_stated_flops_per_second')} > 0)"
     intensity = f"({work} / ({mean('gpu_dram_estimate_bytes_per_second')} > 0))"
+    placed = f"({work} and {intensity})"
     likely = mean("gpu_resource_saturation_estimate_ratio", resource="dram")
     highest = mean("gpu_resource_saturation_upper_ratio", resource="dram")
     bandwidth = mean("gpu_peak_memory_bandwidth_bytes_per_second", basis="spec")
     roof = f"({intensity} * ignoring (basis) {bandwidth})"
     upper = f"({mean('gpu_flops_upper_per_second')} < {roof} or {roof})"
+    traffic = f"({mean('gpu_dram_estimate_bytes_per_second')} > 0 unless {work})"
+    most = f"({traffic} * ignoring (resource) ({highest} / {likely}))"
     ends = {
         "work": (
             (intensity, f"({mean('gpu_flops_lower_per_second')} and {intensity})", "least"),
-            (intensity, f"({work} and {intensity})", "likely"),
+            (intensity, placed, "likely"),
             (intensity, upper, "most"),
         ),
         "intensity": (
-            (f"({intensity} * ignoring (resource) ({likely} / {highest}))", work, "least"),
-            (intensity, work, "likely"),
-            (f"(0 * {intensity} + {RIGHT})", work, "most"),
+            (f"({intensity} * ignoring (resource) ({likely} / {highest}))", placed, "least"),
+            (intensity, placed, "likely"),
+            (f"(0 * {intensity} + {RIGHT})", placed, "most"),
         ),
+        "likely traffic": _slope(traffic, mean("gpu_flops_upper_per_second")),
+        "most traffic": _slope(most, mean("gpu_flops_upper_per_second")),
     }
     shown = []
     for name, vertices in ends.items():
@@ -156,8 +162,17 @@ def bars() -> str:
             for x, y, vertex in vertices
         )
         shown.append(_named(f"({axes})", f", {FROM_JOB}, {name}"))
-    placed = f"({' or '.join(shown)}) and on ({DEVICE}) {intensity}"
-    return f"{placed} and on (job, instance, uuid) {select('gpu_info', name='$model')}"
+    models = select("gpu_info", name="$model")
+    return f"({' or '.join(shown)}) and on (job, instance, uuid) {models}"
+
+
+def _slope(traffic: str, work: str) -> tuple[tuple[str, str, str], ...]:
+    """Return the two ends of the line that some bytes/s allow, within the axes."""
+    lowest = f"clamp_min({LEFT} * {traffic}, {LOWEST})"
+    return (
+        (f"({lowest} / {traffic})", lowest, "least"),
+        (f"({work} / {traffic})", f"({work} and {traffic})", "most"),
+    )
 
 
 def with_model(peak: str) -> str:
@@ -266,7 +281,7 @@ def _chart(title: str, description: str, by_limiter: bool) -> Panel:
         title,
         description,
         Points((_matchers(POINTS, *columns), _matchers(CEILINGS), _matchers(BARS)), "Throughput"),
-        Values("si:FLOP/s", minimum=1e11, links=(navigation.gpu_of_point(),)),
+        Values("si:FLOP/s", minimum=float(LOWEST), links=(navigation.gpu_of_point(),)),
         (
             Query(points(by_limiter)),
             Query(ceilings(), instant=True),
@@ -315,7 +330,8 @@ TOP = (
         "precision) or move closer to it. Right of the ridge and far below: latency, input or "
         "clocks hold it back. GPUs without work are not drawn. A dashed cross is not measured: its "
         "work is what the jobs count, its traffic what the driver's memory utilization suggests, "
-        "and the truth lies on its bars. A GPU has the colour of its "
+        "and the truth lies on its bars. Two dashed slopes are a GPU whose work is not known: the "
+        "likely and the most traffic. A GPU has the colour of its "
         "number on every chart of this page, whatever its node. Click a dot to open its GPU.",
         by_limiter=False,
     ),

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from tests.dashboards.models import targets
 from tests.dashboards.test_sums import substituted
 from tests.rules.cases import gauge
@@ -58,7 +56,7 @@ def _check(
         (f'{{axis="{axis}", series="{NAME}, {bar}", vertex="{vertex}"}}', value)
         for (bar, vertex, axis), value in wanted.items()
     ]
-    found = Expected(f"round(max by (axis, series, vertex) ({_query()}), 0.1)", AT, rows)
+    found = Expected(f"round(max by (axis, series, vertex) ({_query()}), 0.0001)", AT, rows)
     check(folder, [], series, [found])
 
 
@@ -85,8 +83,15 @@ def test_bars_span_what_is_not_measured(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["gpu_stated_flops_per_second", "gpu_dram_estimate_bytes_per_second"]
-)
-def test_without_stated_work_or_traffic_there_is_no_intensity(name: str, tmp_path: Path) -> None:
-    _check(tmp_path, _series(**{name: 0.0}), {})
+def test_without_stated_work_there_are_the_slopes_that_the_traffic_allows(tmp_path: Path) -> None:
+    """0.4 TB/s is likely and 0.8 the most, from the bottom up to 40 TFLOP/s."""
+    wanted = {}
+    for name, traffic in (("likely traffic", 0.4e12), ("most traffic", 0.8e12)):
+        for vertex, work in (("least", 1e11), ("most", 40e12)):
+            wanted[name, vertex, "Intensity"] = work / traffic
+            wanted[name, vertex, "Throughput"] = work
+    _check(tmp_path, _series(gpu_stated_flops_per_second=0.0), wanted)
+
+
+def test_where_the_memory_is_idle_nothing_is_drawn(tmp_path: Path) -> None:
+    _check(tmp_path, _series(gpu_dram_estimate_bytes_per_second=0.0), {})

@@ -442,6 +442,6 @@ def test_the_roofline_has_the_options_that_it_needs(title: str) -> None:
     for precision in ("fp32", "bf16_tensor", "int8_tensor", "fp8_tensor_fp16acc"):
         assert re.fullmatch(patterns[1][1:-1], f"Throughput H100 80GB HBM3 {precision}")
         assert not re.fullmatch(patterns[0][1:-1], f"Throughput H100 80GB HBM3 {precision}")
-    for bar in ("work", "intensity"):
+    for bar in ("work", "intensity", "likely traffic", "most traffic"):
         name = f"Throughput node1 GPU 0, from the job and the driver, {bar}"
         assert [bool(re.fullmatch(each[1:-1], name)) for each in patterns] == [False, False, True]

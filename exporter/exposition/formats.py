@@ -55,13 +55,21 @@ def headings(name: str, base_name: str, kind: str, unit: str, text: str) -> dict
     return {"text-0.0.4": plain, "text-1.0.0": plain, "openmetrics-1.0.0": openmetrics}
 
 
-@lru_cache(maxsize=16)  # a header has up to 32 KiB
+LONGEST_KEPT = 1024
+"""Longer Accept headers, in characters, are not cached."""
+
+
 def negotiate(accept: str) -> tuple[Format, str]:
     """Return the format for an Accept header, and the Content-Type to answer with.
 
     The choice is client_python's. All names here are legal without escaping, so every escaping
     scheme leaves them as they are, except ``dots``, which is answered with ``underscores``.
     """
+    return (_negotiated.__wrapped__ if len(accept) > LONGEST_KEPT else _negotiated)(accept)
+
+
+@lru_cache(maxsize=64)
+def _negotiated(accept: str) -> tuple[Format, str]:
     try:
         chosen = choose_encoder(accept)[1]
     except TypeError:  # a version that is not a number

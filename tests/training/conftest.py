@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,9 @@ def _begin_anew() -> None:
         part.on = True
     CAPTURES.reset()
     FREE_EVENTS.clear()
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    if compiler is not None:  # what another test compiled
+        compiler.cached_backends.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -73,7 +73,7 @@ class Server:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
             if self.acceptor.config is not None:  # for those that are kept
-                self._looking = self.loop.create_task(self.acceptor.config.look())
+                self._looking = self.loop.create_task(self._look(self.acceptor.config))
             self.sweep()
         server.close()
         for connection in list(self.acceptor.connections):
@@ -84,6 +84,10 @@ class Server:
         for connection in list(self.acceptor.connections):
             connection.abort()
         await asyncio.sleep(0)  # they are told at the next turn of the loop
+
+    async def _look(self, config: WebConfigWatcher) -> None:
+        with contextlib.suppress(Exception):  # the next connection logs it
+            await config.look()
 
     def sweep(self) -> None:
         """End the connections that have timed out; set the Date of answers."""

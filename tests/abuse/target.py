@@ -61,6 +61,7 @@ class Seen:
     before_mb: float
     sockets_before: int = 0
     """With that of the scraper."""
+    sockets_after: int = 0
     seconds: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     peak_mb: float = 0.0
@@ -126,21 +127,20 @@ def under_attack(
     found = json.loads(output)
     seen.seconds, seen.failures = found["seconds"], found["failures"]
     seen.peak_mb = memory_mb(daemon.pid, "VmHWM")
+
+    def recovered() -> bool:
+        seen.sockets_after, seen.after_mb = sockets(daemon.pid), memory_mb(daemon.pid)
+        fewer = seen.sockets_after < seen.sockets_before
+        return fewer and seen.after_mb < seen.before_mb + GROWTH_MB
+
     with contextlib.suppress(AssertionError):
-        wait_until(
-            lambda: (
-                sockets(daemon.pid) < seen.sockets_before
-                and memory_mb(daemon.pid) < seen.before_mb + GROWTH_MB
-            ),
-            AFTERWARDS_SECONDS,
-        )
-    seen.after_mb = memory_mb(daemon.pid)
+        wait_until(recovered, AFTERWARDS_SECONDS)
     seen.lines = len(daemon.lines()) - lines
     record("measured", seen.row())
     print(seen.row())
     assert seen.peak_mb < MOST_MB, f"{name}: {seen.peak_mb:.0f} MB at its peak"
     assert seen.after_mb < seen.before_mb + GROWTH_MB, seen.row()
-    assert sockets(daemon.pid) < seen.sockets_before, f"{name}: sockets are left over"
+    assert seen.sockets_after < seen.sockets_before, f"{name}: sockets are left over"
     if quiet:
         assert seen.lines <= QUIET_LINES, f"{name}: {seen.lines} log lines"
     if answering:

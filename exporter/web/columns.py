@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from exporter.derive import waits
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.model.snapshot import (
     DRAM_ESTIMATE_ERROR_RATIO,
@@ -21,7 +22,6 @@ from exporter.model.snapshot import (
     Recent,
     Share,
 )
-from exporter.web import waits
 from exporter.web.wording.facts import WIDEST_BAND_RATIO
 
 LINKS = {

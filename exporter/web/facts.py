@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from exporter.derive import waits
 from exporter.model.snapshot import Gpu, Share, Snapshot
-from exporter.web import waits
 from exporter.web.columns import ESTIMATE, is_old, measured_saturation, memory_busy, readings
 from exporter.web.wording.facts import (
     Counting,

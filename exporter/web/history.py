@@ -9,10 +9,10 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from exporter.derive.waits import live_ranks
 from exporter.model.reading import Instance
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.columns import COLUMNS, LINKS, readings
-from exporter.web.waits import live_ranks
 
 KEPT_SECONDS = 900.0
 POINTS = 900

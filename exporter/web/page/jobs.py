@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+from exporter.derive import waits
 from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
-from exporter.web import waits
-from exporter.web.wording.facts import Facts
+from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, fixed, percent, plain
 from exporter.web.wording.phrases import data_stall, stall_level, window
 from exporter.web.wording.whose import display_names
@@ -48,7 +48,7 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
         0,
         window_seconds=None if recent is None else recent.seconds or None,
         idle_ratio=waits.idle_ratio(recent),
-        data_stall=stall,
+        data_stall=None if stall is None else Range(stall.lower, stall.upper),
         data_wait_ratio=rank.data_wait_ratio,
     )
     if stall is None and rank.data_wait_ratio is None:

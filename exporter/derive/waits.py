@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from exporter.model.snapshot import RECENT_SECONDS, Rank, Recent, Share
-from exporter.web.wording.facts import Range
+from exporter.model.snapshot import RECENT_SECONDS, Bounds, Rank, Recent, Share
 
 Place = tuple[str | None, int | None]
 """UUID of a physical GPU and the GPU instance on it."""
@@ -35,7 +34,7 @@ def idle_ratio(recent: Recent | None) -> float | None:
     return None if busy is None else max(0.0, 1.0 - busy)
 
 
-def data_stall(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Range | None:
+def data_stall(share: Share | None, ranks: Sequence[Rank], now: float | None) -> Bounds | None:
     """Return how much of the last 10 s a share sat idle because one of these ranks waited for data.
 
     It is what the worst rank measures; else what bounds it from outside the job, by every method,
@@ -54,30 +53,31 @@ def data_stall(share: Share | None, ranks: Sequence[Rank], now: float | None) ->
     if measured is not None:
         lower = upper = max(measured, lasting or 0.0)
     elif bounds:
-        least, most = _fits(known, idle)
-        lower = max(least, lasting or 0.0, *(each.lower for each in bounds))
+        fitting = _fits(known, idle)
+        most = fitting.upper
+        lower = max(fitting.lower, lasting or 0.0, *(each.lower for each in bounds))
         upper = max(lower, min(each.upper for each in bounds))
     elif lasting is not None:
         lower, upper = lasting, max(lasting, idle or 0.0)
     else:
         return None
-    return Range(min(lower, most), min(upper, most))
+    return Bounds(min(lower, most), min(upper, most))
 
 
-def _fits(ranks: Sequence[Rank], idle_ratio: float | None) -> Range:
+def _fits(ranks: Sequence[Rank], idle_ratio: float | None) -> Bounds:
     """Return what a stall can be of the last seconds, in which the GPU was idle for `idle_ratio`.
 
     What is inferred from a job's reports is of the time between these, which is longer, and over,
     where waits are long. max(0, W + idle - 1) <= S <= min(W, idle) holds of the last seconds.
     """
     if idle_ratio is None:
-        return Range(0.0, 1.0)
+        return Bounds(0.0, 1.0)
     idle = min(max(idle_ratio, 0.0), 1.0)
     waits = [rank.data_wait_ratio for rank in ranks]
     known = [wait for wait in waits if wait is not None]
     least = max([0.0, *(wait + idle - 1.0 for wait in known)])
     most = min(idle, sum(known)) if known and len(known) == len(waits) else idle
-    return Range(min(least, most), most)
+    return Bounds(min(least, most), most)
 
 
 def _lasting(

@@ -28,7 +28,7 @@ class HostActivity:
     cores: float | None = None
     """CPU cores that the job may use: its affinity, or its control group's quota if less."""
     cores_busy: float | None = None
-    """How many of them its main processes and workers kept busy."""
+    """How many of them were busy, with whosever work."""
     cpu_pressure_ratio: float | None = None
     """Share of time in which some task of its control group waited for a CPU (PSI)."""
     io_pressure_ratio: float | None = None

@@ -323,6 +323,8 @@ class Share:
     """What the processes that hold it do on the host, seen from outside."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """The known causes that its readings and its jobs show now."""
+    missing_evidence: tuple[str, ...] = ()
+    """What would have to be known to tell the cause, where it waits for data and none is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +399,8 @@ class Rank:
     """What is not measured or not verified, by the names of ``TRAINING_DEGRADATIONS``."""
     phase: str | None = None
     """The phase in its last report; None if it named none."""
+    host: HostActivity | None = None
+    """What its loader's workers did lately, as it reports it."""
 
     @property
     def waiting_for_data(self) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from exporter.model.diagnosis import HostActivity
+
 TRAINING_PHASES = (
     *("data", "h2d", "forward", "backward", "optimizer"),
     *("checkpoint", "eval", "logging", "other"),
@@ -79,6 +81,8 @@ class TrainingTotals:
     phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
     """The part of it in which the loop's stream was empty, by measured phase."""
     model_flops: float | None = None
+    loader_start_seconds: float | None = None
+    """The part of phase ``data`` in which loaders started their workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ class TrainingReport:
     instrumentation: str = "client"
     """client or auto."""
     loader: Loader = field(default_factory=Loader)
+    host: HostActivity | None = None
+    """What its workers did lately, as it sees them itself."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()

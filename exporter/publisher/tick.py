@@ -13,6 +13,7 @@ from exporter.model.readers import CollectiveSource, Readers, TrainingReports, W
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import TrainingReport
+from exporter.publisher.diagnosis import diagnosed
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, Place, Ranks
 from exporter.publisher.redact import WithoutSerials, without_owners
@@ -100,10 +101,10 @@ class Publisher:
             self._take(report, now)
         self._settle()
         self._forget(now)
-        gpus = self._pictures(now)
+        timestamp, gpus, ranks = self._clock.time(), self._pictures(now), self._ranks.pictures(now)
         snapshot = Snapshot(
-            timestamp_seconds=self._clock.time(),
-            gpus=gpus,
+            timestamp_seconds=timestamp,
+            gpus=diagnosed(gpus, ranks, timestamp),
             sources=source_states(
                 self._readers,
                 reports,
@@ -115,7 +116,7 @@ class Publisher:
             ),
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
-            ranks=self._ranks.pictures(now),
+            ranks=ranks,
             training=training_state(self._training, self._counts.disbelieved),
             collectives=None if self._collectives is None else self._collectives.collectives(),
             pod_labels=self._work.pod_labels,

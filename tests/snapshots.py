@@ -8,6 +8,7 @@ from typing import Any
 
 from exporter.exposition.exporter_metrics import REJECTION, SENDER
 from exporter.model.daemon import Daemon
+from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import (
     THROTTLE_REASONS,
     Activity,
@@ -415,6 +416,19 @@ def t4_estimate(index: int = 0) -> Gpu:
             idle_for_seconds=0.0,
             data_stall_lower_seconds={"client": 11.5},
             data_stall_upper_seconds={"client": 30.25},
+        ),
+        diagnoses=(
+            Diagnosis(
+                cause="no_workers",
+                job="vision",
+                evidence={
+                    "data_wait_loss_ratio": 0.12,
+                    "workers_count": 0.0,
+                    "workers_to_try_count": 4.0,
+                },
+                recoverable_lower_seconds=11.5,
+                recoverable_upper_seconds=30.25,
+            ),
         ),
         utilization=Utilization(0.42, 0.43, 1.0, 0.2, 0.35, lower_ratio=0.41),
         memory=Memory(16_106_127_360, 4_294_967_296, 11_811_160_064),

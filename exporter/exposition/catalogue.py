@@ -7,6 +7,7 @@ import re
 
 from exporter.exposition import (
     board,
+    diagnosis,
     exporter_metrics,
     health,
     identity,
@@ -28,6 +29,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Health": health.FAMILIES,
     "Saturation": saturation.FAMILIES,
     "Roofline": roofline.FAMILIES,
+    "Diagnosis": diagnosis.FAMILIES,
     "Idle": idle.FAMILIES,
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,

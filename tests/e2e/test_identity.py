@@ -27,6 +27,7 @@ PATHS = (
     "/api/v1/roofline",
     "/api/v1/roofline/trails",
     "/api/v1/training",
+    "/api/v1/diagnosis",
     "/api/v1/specs",
     "/api/openapi.json",
     "/-/ready",

@@ -34,6 +34,7 @@ PAGES = (
     "/api/v1/gpus",
     "/api/v1/roofline",
     "/api/v1/training",
+    "/api/v1/diagnosis",
     "/api/v1/specs",
     "/api/openapi.json",
     "/no-such-page",

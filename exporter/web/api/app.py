@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from exporter import __version__
 from exporter.specs import SpecBook
 from exporter.web.api.convert import (
+    diagnosis_answer,
     gpu_json,
     gpu_ranks,
     gpus_answer,
@@ -19,6 +20,7 @@ from exporter.web.api.convert import (
     specs_answer,
     training_answer,
 )
+from exporter.web.api.models.diagnosis import DiagnosisAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json, Problem, json_text
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
@@ -100,6 +102,12 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
     def training() -> Response:
         """Training jobs that report, rank by rank: what they waited for, and what that cost."""
         return _answer(training_answer(store.latest()))
+
+    @app.get("/api/v1/diagnosis", response_model=DiagnosisAnswer)
+    @threads.aside
+    def diagnosis() -> Response:
+        """The known causes that each GPU shows now: finding, advice, evidence, cost."""
+        return _answer(diagnosis_answer(store.latest()))
 
     @app.get("/api/v1/specs", response_model=SpecsAnswer, summary="GPU models")
     @threads.aside

@@ -23,6 +23,7 @@ from exporter.model.training import TRAINING_DEGRADATIONS
 from exporter.model.workload import Workload
 from exporter.model.xids import XIDS, describe
 from exporter.specs import GpuModel, SpecBook
+from exporter.web.api.models.diagnosis import DiagnosisAnswer, NotKnownJson, SaidDiagnosisJson
 from exporter.web.api.models.gpus import (
     BoardJson,
     GpuJson,
@@ -47,6 +48,7 @@ from exporter.web.api.models.training import (
     TrainingAnswer,
 )
 from exporter.web.facts import notice_of
+from exporter.web.wording import diagnosis
 from exporter.web.wording.whose import display_names, workload_words
 
 
@@ -117,6 +119,45 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
     ranks = gpu_ranks(snapshot)
     gpus = [gpu_json(gpu, ranks) for gpu in snapshot.gpus]
     return copied(GpusAnswer, snapshot, notice=notice_of(snapshot), gpus=gpus)
+
+
+def diagnosis_answer(snapshot: Snapshot | None) -> DiagnosisAnswer:
+    """Return what is diagnosed of every share; nothing before the first snapshot."""
+    if snapshot is None:
+        return DiagnosisAnswer(diagnoses=[], not_known=[])
+    shares = [(gpu, share) for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
+    return DiagnosisAnswer(
+        timestamp_seconds=snapshot.timestamp_seconds,
+        diagnoses=[
+            copied(
+                SaidDiagnosisJson,
+                each,
+                **_where(gpu, share),
+                finding=diagnosis.finding(each),
+                advice=diagnosis.advice(each),
+                documentation=diagnosis.address(each.cause),
+            )
+            for gpu, share in shares
+            for each in share.diagnoses
+        ],
+        not_known=[
+            NotKnownJson(
+                **_where(gpu, share),
+                missing_evidence=list(share.missing_evidence),
+                reason=diagnosis.not_known(share.missing_evidence),
+            )
+            for gpu, share in shares
+            if share.missing_evidence
+        ],
+    )
+
+
+def _where(gpu: Gpu, share: Share) -> dict[str, Any]:
+    return {
+        "gpu": gpu.device.index,
+        "uuid": gpu.device.uuid,
+        "gpu_instance": share.gpu_instance,
+    }
 
 
 def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from exporter.model.reading import Device
 from exporter.model.snapshot import Ceilings, Holder, SourceState
 from exporter.specs import SpecBook
+from exporter.web.api.models.diagnosis import DiagnosisAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json, Problem, json_text
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
@@ -41,6 +42,7 @@ def nulls(value: Any, path: str = "") -> list[str]:
         ("/api/v1/roofline", RooflineAnswer),
         ("/api/v1/specs", SpecsAnswer),
         ("/api/v1/training", TrainingAnswer),
+        ("/api/v1/diagnosis", DiagnosisAnswer),
     ],
 )
 def test_answers_follow_the_schema_without_nulls(

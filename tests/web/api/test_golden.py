@@ -28,6 +28,12 @@ def test_answers(daemon: Daemon, book: SpecBook, name: str) -> None:
     key = "h100-sxm5-80gb"
     daemon.book = SpecBook({key: book.models[key]}, {"NV": "https://example.org"})
     daemon.publish(snapshot)
-    paths = ["/api/v1/gpus", "/api/v1/roofline", "/api/v1/training", "/api/v1/specs"]
+    paths = [
+        "/api/v1/gpus",
+        "/api/v1/roofline",
+        "/api/v1/training",
+        "/api/v1/diagnosis",
+        "/api/v1/specs",
+    ]
     paths += [f"/api/v1/gpus/{gpu.device.uuid}" for gpu in snapshot.gpus]
     check_json({path: daemon.client.get(path).json() for path in paths}, f"api-{name}.json")

@@ -309,6 +309,21 @@ class WorkloadJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisJson(Json):
+    """A known cause that the evidence shows now."""
+
+    cause: str
+    """Its name for machines, as in gpu_diagnosis; docs/causes.md has a section of that name."""
+    job: str | None = None
+    """The training job that it is about."""
+    evidence: dict[str, float]
+    """The numbers that decided, by name."""
+    recoverable_lower_seconds: float | None = None
+    """What it has cost at least since the exporter knows the job or the GPU, in GPU-seconds."""
+    recoverable_upper_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShareJson(Json):
     """A whole GPU or, while MIG is on, one GPU instance."""
 
@@ -320,6 +335,10 @@ class ShareJson(Json):
     """Whether a scheduler has given it to somebody; absent where none says."""
     workloads: list[WorkloadJson] = field(default_factory=list, metadata={"of": "work.workloads"})
     """Those that it is given to, and those that have a process on it."""
+    diagnoses: list[DiagnosisJson] = field(default_factory=list)
+    """The known causes that it shows now."""
+    missing_evidence: list[str] = field(default_factory=list)
+    """What would have to be known to tell why it waits for data, where no cause is shown."""
     limiter: str | None = None
     """What limited the last interval."""
     recent: RecentJson | None = None

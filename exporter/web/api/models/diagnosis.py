@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/v1/diagnosis``: the known causes that each GPU shows now, in words and in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.json import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaidDiagnosisJson(Json):
+    """A known cause that a GPU or a MIG instance shows now."""
+
+    gpu: int
+    uuid: str
+    gpu_instance: int | None = None
+    job: str | None = None
+    """The training job that it is about."""
+    cause: str
+    """Its name for machines, as in gpu_diagnosis."""
+    finding: str
+    """What is seen, for people; it may change between releases. The next one too."""
+    advice: str
+    """What to change."""
+    documentation: str
+    """The address of its section of the documentation."""
+    evidence: dict[str, float]
+    """The numbers that decided, by name."""
+    recoverable_lower_seconds: float | None = None
+    """What it has cost at least since the exporter knows the job or the GPU, in GPU-seconds."""
+    recoverable_upper_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotKnownJson(Json):
+    """A GPU or a MIG instance that waits for data, and why no cause can be told."""
+
+    gpu: int
+    uuid: str
+    gpu_instance: int | None = None
+    missing_evidence: list[str]
+    reason: str
+    """The same for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisAnswer(Json):
+    """Every cause that is shown; of a GPU without one there is nothing."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float | None = None
+    """Unix time of the snapshot; absent before the first one."""
+    diagnoses: list[SaidDiagnosisJson]
+    """By GPU, the most certain first."""
+    not_known: list[NotKnownJson]

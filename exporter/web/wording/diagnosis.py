@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A diagnosis in words: what is seen, what to change, what it costs, and what is not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from exporter.derive.diagnosis.causes import CAUSES, Cause
+from exporter.model.diagnosis import Diagnosis
+from exporter.web.wording.numbers import fixed, percent
+from exporter.web.wording.summary import DOCUMENTATION
+
+_CAUSES: Mapping[str, Cause] = {cause.slug: cause for cause in CAUSES}
+_NAME = re.compile(r"\{(\w+)\}")
+_SECONDS_PER_HOUR = 3600.0
+_NOT_KNOWN = {
+    "workers_count": "how many workers its loader has is not known",
+    "worker_running_ratio": "the states of its workers cannot be read",
+    "worker_blocked_ratio": "the states of its workers cannot be read",
+    "free_cores": "how many cores it may use is not known",
+    "workers_per_core_ratio": "how many cores it may use is not known",
+    "read_size_bytes": "the size of its reads cannot be read",
+}
+"""By evidence that tells the causes of a data stall apart."""
+
+
+def finding(diagnosis: Diagnosis) -> str:
+    """Return what is seen, without a full stop: "the loader has no workers (num_workers=0): …"."""
+    cause = _CAUSES.get(diagnosis.cause)
+    if cause is None:  # of a newer exporter
+        return diagnosis.cause.replace("_", " ")
+    return _filled(cause.finding, diagnosis.evidence)
+
+
+def advice(diagnosis: Diagnosis) -> str:
+    """Return what to change, as it would be typed: "set num_workers=4 …"."""
+    cause = _CAUSES.get(diagnosis.cause)
+    return "" if cause is None else _filled(cause.advice, diagnosis.evidence)
+
+
+def sentence(diagnosis: Diagnosis) -> str:
+    """Return what is seen and what to change, as two sentences."""
+    said = (finding(diagnosis), advice(diagnosis))
+    return " ".join(f"{each[:1].upper()}{each[1:]}." for each in said if each)
+
+
+def address(cause: str) -> str:
+    """Return the address of a cause's section of the documentation."""
+    return f"{DOCUMENTATION}/blob/main/docs/causes.md#{cause}"
+
+
+def cost(diagnosis: Diagnosis) -> str:
+    """Return what could be recovered of the time so far: "0.8 to 1.1 GPU-hours"; "" if unknown."""
+    lower, upper = diagnosis.recoverable_lower_seconds, diagnosis.recoverable_upper_seconds
+    if upper is None:
+        return ""
+    low, high = _hours(lower or 0.0), _hours(upper)
+    if low == high:
+        return f"{high} GPU-hours"
+    return f"{low} to {high} GPU-hours" if lower else f"at most {high} GPU-hours"
+
+
+def not_known(missing_evidence: Sequence[str]) -> str:
+    """Return why no cause can be told: "not known why: the states …"; "" if nothing is missing."""
+    phrases = dict.fromkeys(_NOT_KNOWN[name] for name in missing_evidence if name in _NOT_KNOWN)
+    return f"not known why: {', '.join(phrases)}" if phrases else ""
+
+
+def shown(name: str, value: float) -> str:
+    """Return a piece of evidence with its unit, which its name ends with."""
+    if name.endswith("_ratio") and not name.endswith("per_core_ratio"):
+        return percent(value)
+    if name.endswith("bytes_per_second"):
+        return f"{fixed(value / 1e6, 1)} MB/s"
+    if name.endswith("_bytes"):
+        return f"{fixed(value / 1e6, 1)} MB" if value >= 1e6 else f"{fixed(value / 1e3, 0)} kB"
+    return fixed(value, 0) if value == int(value) else fixed(value, 1)
+
+
+def _filled(text: str, evidence: Mapping[str, float]) -> str:
+    """Put evidence in its places; where a number is not known, the word more stands for it."""
+    return _NAME.sub(
+        lambda found: shown(found[1], evidence[found[1]]) if found[1] in evidence else "more", text
+    )
+
+
+def _hours(seconds: float) -> str:
+    hours = seconds / _SECONDS_PER_HOUR
+    return fixed(hours, 0 if hours >= 9.95 else 1 if hours >= 0.95 else 2)

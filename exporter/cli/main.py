@@ -49,6 +49,12 @@ COMMANDS: Mapping[str, Command] = {
         "[--watch [SECONDS]] [--sort ORDER] [--json] [--url URL] [FLAGS]",
         ("url",),
     ),
+    "why": Command(
+        "Say what holds a GPU or a job back, and what to change.",
+        "exporter.cli.why",
+        "[GPU|JOB] [--json] [--url URL] [FLAGS]",
+        ("url",),
+    ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
         "exporter.cli.specs.command",

@@ -131,6 +131,8 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         memory_busy=None if moved is None else Range(moved.lower, moved.upper),
         limiter=share.limiter if recent is None else recent.limiter,
         input_ratio=limited.get("input"),
+        diagnoses=share.diagnoses,
+        missing_evidence=share.missing_evidence,
         roof_ratio={} if roofline is None or roofs is None else roofs.roof_ratio,
         data_stall=_data_stall(values),
         data_wait_ratio=values.get("wait"),

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from exporter import log
 from exporter.cli import config
 from exporter.cli.command import Invocation
 from exporter.cli.config.coerce import Kind, choice, option
-from exporter.cli.daemon_address import daemon_of
 from exporter.cli.status.order import ORDERS
-from exporter.cli.status.readers import Reader, Reply, ask_daemon, local_reader
+from exporter.cli.status.readers import Reader, Reply, snapshot_reader
 from exporter.cli.status.render import View, rendered, view
 from exporter.cli.status.watch import watch
 from exporter.cli.terminal.screen import encodable, safe, screen_of
@@ -62,7 +60,9 @@ def run(invocation: Invocation) -> int:
     interval = None if given.watch is None else option("--watch", INTERVAL, given.watch)
     sort = option("--sort", SORT, given.sort)
     with ExitStack() as stack:
-        reader = _reader(settings, interval, stack)
+        if interval is not None:
+            settings = _polling_every(settings, interval)
+        reader, _ = snapshot_reader(settings, stack, "status")
         if interval is None:
             reply = reader()
             if given.json:
@@ -75,23 +75,10 @@ def run(invocation: Invocation) -> int:
         return watch(Refresher(reader, sort), interval, sys.stdout, invocation.environ)
 
 
-def _reader(settings: config.Settings, interval: float | None, stack: ExitStack) -> Reader:
-    """Return what asks the daemon; without one, and unless --url names one, what reads the GPUs."""
-    try:
-        daemon = daemon_of(settings, "status")
-        first = [ask_daemon(daemon)]
-        return lambda: first.pop() if first else ask_daemon(daemon)
-    except SourceError as error:
-        if settings.url is not None:
-            raise
-        why = str(error)
-    log.setup(settings.log_level if "log.level" in settings.given else "error", settings.log_format)
-    if interval is not None:
-        slow = max(interval, settings.poll_slow_interval_seconds)
-        settings = replace(
-            settings, poll_interval_seconds=interval, poll_slow_interval_seconds=slow
-        )
-    return stack.enter_context(local_reader(settings, why))
+def _polling_every(settings: config.Settings, interval: float) -> config.Settings:
+    """Return the settings for a process that reads the GPUs itself at this interval."""
+    slow = max(interval, settings.poll_slow_interval_seconds)
+    return replace(settings, poll_interval_seconds=interval, poll_slow_interval_seconds=slow)
 
 
 def _print_table(reply: Reply, environ: Mapping[str, str], sort: str) -> None:

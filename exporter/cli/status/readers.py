@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from exporter import log
 from exporter.cli.config import Settings
+from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import Answer, DaemonAddress, get
 from exporter.errors import SourceError, one_line
 from exporter.model.snapshot import Snapshot
@@ -71,6 +73,24 @@ def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
     except (ValueError, TypeError, OverflowError):
         return ()
     return (f"these readings are {age:.0f} s old",) if age >= OLD_SECONDS else ()
+
+
+def snapshot_reader(settings: Settings, stack: ExitStack, command: str) -> tuple[Reader, bool]:
+    """Return what asks the daemon or, without one, what reads the GPUs, and whether it does that.
+
+    Raises SourceError with one line if `--url` names a daemon that does not answer, or nothing can
+    be read.
+    """
+    try:
+        daemon = daemon_of(settings, command)
+        first = [ask_daemon(daemon)]
+        return (lambda: first.pop() if first else ask_daemon(daemon)), False
+    except SourceError as error:
+        if settings.url is not None:
+            raise
+        why = str(error)
+    log.setup(settings.log_level if "log.level" in settings.given else "error", settings.log_format)
+    return stack.enter_context(local_reader(settings, why)), True
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from exporter.model.reading import share_name
 from exporter.model.snapshot import Snapshot
 from exporter.web.facts import lines_of
 from exporter.web.wording import short
+from exporter.web.wording.diagnosis import causes
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import model_name
@@ -35,6 +36,8 @@ class View:
     """The window of the means, if it is not 10 s."""
     driver: str | None
     notices: tuple[str, ...]
+    causes: tuple[str, ...] = ()
+    """Why GPUs are slow, and what to change."""
     measure: tuple[str, ...] = ()
     """Which GPUs could be measured better, and how."""
 
@@ -68,6 +71,7 @@ def view(
         unusual_window(found),
         ", ".join(sorted(drivers)) or None,
         tuple(filter(None, (origin, *notices, *unread, *grave, problem))),
+        tuple(causes(found, title)),
         tuple(sentences(found, title)),
     )
 
@@ -163,7 +167,7 @@ def rendered(view: View, screen: Screen) -> Iterator[str]:
 
     None is wider than the screen. Where there are more than it has, one line sums up calm GPUs.
     """
-    above, below = list(_above(view, screen)), list(_painted(view.measure, "faint", screen))
+    above, below = list(_above(view, screen)), list(_below(view, screen))
     yield from above
     if view.gpus:
         # Two lines are of the table's header and of the cursor.
@@ -188,6 +192,11 @@ def _above(view: View, screen: Screen) -> Iterator[str]:
     yield from (screen.painted(line, "strong") for line in above)
     yield screen.painted(last, "strong") + driver
     yield from _painted(view.notices, "warning", screen)
+
+
+def _below(view: View, screen: Screen) -> Iterator[str]:
+    yield from _painted(view.causes, "", screen)
+    yield from _painted(view.measure, "faint", screen)
 
 
 def _painted(texts: Sequence[str], tone: str, screen: Screen) -> Iterator[str]:

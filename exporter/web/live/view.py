@@ -14,6 +14,7 @@ from exporter.web.live.roofs import roofs
 from exporter.web.live.rounding import known, moment, rounded
 from exporter.web.live.rows import COLUMNS, Row, rows
 from exporter.web.store import Store
+from exporter.web.wording.diagnosis import address, not_known, sentence
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, cut
@@ -25,11 +26,11 @@ from exporter.web.wording.whose import unread_words
 
 NodeView = dict[str, Any]
 """sequence, timestamp, interval, notice, problem, headline, announced, advice, totals, measure,
-about, means, columns, roofs, rows; unknown members are absent. `notice` says that data is simulated
-or recorded, `problem` why no GPU is up. `announced` is the headline without numbers that change
-every second, `about` the row that it names, `advice` its page in the documentation; `means` says of
-how many seconds the rows are; `measure` says which GPUs could be measured better and which
-scheduler cannot be read."""
+about, cause, means, columns, roofs, rows; unknown members are absent. `notice` says that data is
+simulated or recorded, `problem` why no GPU is up. `announced` is the headline without numbers
+that change every second, `about` the row that it names, `cause` why that GPU is slow and what to
+change, `advice` the page in the documentation; `means` says of how many seconds the rows are;
+`measure` says which GPUs could be measured better and which scheduler cannot be read."""
 
 
 def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: float) -> NodeView:
@@ -57,7 +58,9 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
     if ended is not None:
         said = ended[:1].upper() + ended[1:]
         most = Headline(said, said, ENDED)
-    about = (key for key, each in zip(found, facts, strict=True) if _names(most.text, title(each)))
+    named = ((key, each) for key, each in zip(found, facts, strict=True))
+    about = next((each for each in named if _names(most.text, title(each[1]))), None)
+    said_of_it = None if about is None else about[1]
     unread = (f"{said}." for said in unread_words(snapshot.sources) if ended is None)
     return {
         "sequence": sequence,
@@ -69,10 +72,11 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
         ),
         "headline": most.text,
         "announced": most.brief,
-        "advice": advice_address(most.state),
+        "advice": _advice(most.state, said_of_it),
         "totals": totals(facts),
         **known(
-            about=next(about, None),
+            about=None if about is None else about[0],
+            cause=None if said_of_it is None else _cause(said_of_it),
             means=means(facts),
             measure=" ".join([*sentences(facts, title), *unread]) or None,
         ),
@@ -80,6 +84,19 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
         "roofs": roofs(snapshot),
         "rows": found,
     }
+
+
+def _cause(facts: Facts) -> str | None:
+    """Return why a GPU is slow and what to change, or why that cannot be told."""
+    if facts.diagnoses:
+        return sentence(facts.diagnoses[0])
+    unknown = not_known(facts.missing_evidence)
+    return f"{unknown[:1].upper()}{unknown[1:]}." if unknown else None
+
+
+def _advice(state: str, facts: Facts | None) -> str:
+    diagnoses = () if facts is None else facts.diagnoses
+    return address(diagnoses[0].cause) if diagnoses else advice_address(state)
 
 
 def _names(text: str, name: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Gpu, Share
 from exporter.specs import SpecBook
 from exporter.web.history import Series
@@ -16,6 +17,7 @@ from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
 from exporter.web.page.processes import gpu_processes
 from exporter.web.page.table import gpu_table
+from exporter.web.wording.diagnosis import address, cost, not_known, sentence
 from exporter.web.wording.numbers import model_name
 from exporter.web.wording.phrases import bounds_sentence
 
@@ -36,6 +38,31 @@ def _neighbours(rows: Mapping[str, Row], key: str) -> str:
         after = keys[at + 1]
         links.append(f'<a href="{escape(rows[after]["href"])}">{_title(rows[after])} →</a>')
     return f'<nav aria-label="GPUs">{" ".join(links)}</nav>'
+
+
+def _causes(share: Share | None) -> str:
+    """Return the section about the known causes of a share; empty if it shows none."""
+    if share is None:
+        return ""
+    said = [
+        f"<li>{escape(sentence(each))}{escape(_costs(each))}"
+        f' <a href="{escape(address(each.cause))}">{escape(each.cause)}</a></li>'
+        for each in share.diagnoses
+    ]
+    unknown = not_known(share.missing_evidence)
+    if unknown:
+        said.append(f"<li>{escape(unknown[:1].upper() + unknown[1:])}.</li>")
+    if not said:
+        return ""
+    return (
+        '<section aria-labelledby="causes-title"><h2 id="causes-title">Why</h2>'
+        f"<ul>{''.join(said)}</ul></section>"
+    )
+
+
+def _costs(diagnosis: Diagnosis) -> str:
+    costs = cost(diagnosis)
+    return f" Recoverable so far: {costs}." if costs else ""
 
 
 def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:
@@ -70,6 +97,7 @@ def gpu_content(
 <div id="gpu" data-key="{escape(key)}" data-history="{escape(addresses(key)[1])}">
 <section class="card wide" aria-labelledby="gpus-title">
 {gpu_table("Now", view["means"], rows_of(view["rows"], key))}</section>
+<div class="wide" id="causes">{_causes(share)}</div>
 <div class="wide" id="jobs">{jobs}</div>
 <p class="wide" id="measure">{"<br>".join(map(escape, measured))}</p>
 <section class="card" id="chart" aria-labelledby="roofline-title">

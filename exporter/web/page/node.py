@@ -97,6 +97,7 @@ def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> 
     ordered = dict(sorted(rows.items(), key=lambda item: item[1]["trouble"]))
     return f"""{_headline(view)}
 <p id="announced" class="unseen" role="status"></p>
+<p id="cause">{escape(view.get("cause", ""))}</p>
 <p><a id="advice" href="{escape(view["advice"])}">What this means, and what to change</a></p>
 <p id="totals">{escape(view["totals"])}</p>
 {problem_section(problem)}

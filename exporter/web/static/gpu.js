@@ -53,7 +53,7 @@ const load = async () => {
 
 show();
 /** Jobs, processes, identity, health and ceilings change slowly: the server writes them. */
-renewOpen("measure", "jobs", "processes", "facts", "throttled");
+renewOpen("causes", "measure", "jobs", "processes", "facts", "throttled");
 setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
 follow("/api/v1/stream", view, (next, whole) => {
   view = next;

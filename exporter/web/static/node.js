@@ -55,6 +55,7 @@ const showHeadline = ({ headline, about, rows }) => {
 const show = () => {
   showHeadline(view);
   setText(byId("announced"), view.announced);
+  setText(byId("cause"), view.cause ?? "");
   byId("advice").href = view.advice;
   setText(byId("totals"), view.totals);
   setText(byId("measure"), view.measure ?? "");

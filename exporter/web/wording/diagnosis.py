@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from exporter.derive.diagnosis.causes import CAUSES, Cause
 from exporter.model.diagnosis import Diagnosis
+from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import fixed, percent
 from exporter.web.wording.summary import DOCUMENTATION
 
 _CAUSES: Mapping[str, Cause] = {cause.slug: cause for cause in CAUSES}
 _NAME = re.compile(r"\{(\w+)\}")
 _SECONDS_PER_HOUR = 3600.0
+LEAST_SECONDS = 36.0
+"""A hundredth of an hour."""
 _NOT_KNOWN = {
     "workers_count": "how many workers its loader has is not known",
     "worker_running_ratio": "the states of its workers cannot be read",
@@ -51,14 +54,44 @@ def address(cause: str) -> str:
 
 
 def cost(diagnosis: Diagnosis) -> str:
-    """Return what could be recovered of the time so far: "0.8 to 1.1 GPU-hours"; "" if unknown."""
+    """Return what could be recovered of the time so far: "0.8 to 1.1 GPU-hours".
+
+    It is "" if that is not known, or less than a hundredth of an hour.
+    """
     lower, upper = diagnosis.recoverable_lower_seconds, diagnosis.recoverable_upper_seconds
-    if upper is None:
+    if upper is None or upper < LEAST_SECONDS:
         return ""
     low, high = _hours(lower or 0.0), _hours(upper)
     if low == high:
         return f"{high} GPU-hours"
     return f"{low} to {high} GPU-hours" if lower else f"at most {high} GPU-hours"
+
+
+def explained(diagnosis: Diagnosis) -> list[str]:
+    """Return a diagnosis in lines: what is seen, what to change, the evidence, the cost."""
+    evidence = ", ".join(
+        f"{name} {shown(name, value)}" for name, value in diagnosis.evidence.items()
+    )
+    costs = cost(diagnosis)
+    return [
+        sentence(diagnosis),
+        *([f"evidence: {evidence}"] if evidence else []),
+        *([f"recoverable so far: {costs}"] if costs else []),
+        address(diagnosis.cause),
+    ]
+
+
+def causes(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
+    """Return one line for each GPU that shows a cause: its first one, and what to change."""
+    return [
+        f"{label(each)}: {sentence(each.diagnoses[0])}{_others(len(each.diagnoses) - 1)}"
+        for each in found
+        if each.diagnoses
+    ]
+
+
+def _others(number: int) -> str:
+    return f" ({number} more: roofline-exporter why)" if number else ""
 
 
 def not_known(missing_evidence: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Holder
 
 OBSERVED_RATIO = 0.9
@@ -149,4 +150,7 @@ class Facts:
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None
     throttle_reasons: tuple[str, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    """The known causes that it shows now."""
+    missing_evidence: tuple[str, ...] = ()
     xids: tuple[XidSeen, ...] = ()

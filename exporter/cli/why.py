@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``why``: which known causes hold a GPU or a job back, the evidence, and what to change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from exporter.cli import config
+from exporter.cli.command import STOPPED, Invocation
+from exporter.errors import ConfigError, SourceError
+
+if TYPE_CHECKING:
+    from exporter.cli.status.readers import Reply
+    from exporter.model.snapshot import Gpu, Share, Snapshot
+    from exporter.web.facts import Line
+
+NONE_SHOWN, NOT_KNOWN = 3, 4
+"""Exit codes: no known cause is shown; evidence that would tell is missing."""
+LOCAL_READINGS = 5
+"""How often the GPUs are read without a daemon: means need some intervals."""
+
+
+def add_options(parser: config.Parser) -> None:
+    """Add the options of the command."""
+    parser.own.add_argument(
+        "name",
+        nargs="?",
+        metavar="GPU|JOB",
+        help="One GPU (2, 2/1, or a UUID) or one training job. (default: all GPUs)",
+    )
+    parser.own.add_argument(
+        "--json", action="store_true", help="Print the answer of the API at /api/v1/diagnosis."
+    )
+
+
+def run(invocation: Invocation) -> int:
+    """Say why; return 0 if a cause is shown, 3 if none is, 4 if evidence is missing."""
+    from exporter.cli.terminal.screen import encodable
+    from exporter.web.api.convert import diagnosis_answer
+    from exporter.web.api.models.json import json_text
+    from exporter.web.facts import lines_of
+
+    settings, name = invocation.settings(), invocation.options.name
+    reply = _read(settings)
+    snapshot = reply.snapshot if name is None else _only(reply.snapshot, name)
+    lines = [line for line in lines_of(snapshot) if line.share is not None]
+    if invocation.options.json:
+        print(json_text(diagnosis_answer(snapshot)))
+    else:
+        for text in (*reply.notices, *_said(lines, everything=name is not None)):
+            print(encodable(text, sys.stdout.encoding))
+    shares = [line.share for line in lines if line.share is not None]
+    if any(share.diagnoses for share in shares):
+        return STOPPED
+    return NOT_KNOWN if any(share.missing_evidence for share in shares) else NONE_SHOWN
+
+
+def _read(settings: config.Settings) -> Reply:
+    from exporter.cli.status.readers import snapshot_reader
+
+    with ExitStack() as stack:
+        reader, is_local = snapshot_reader(settings, stack, "why")
+        for _ in range(LOCAL_READINGS if is_local else 0):
+            reader()
+        reply = reader()
+    if not reply.snapshot.gpus:
+        raise SourceError(": ".join(filter(None, ("no GPU", reply.snapshot.problem))))
+    return reply
+
+
+def _only(snapshot: Snapshot, name: str) -> Snapshot:
+    """Return the part of a snapshot that a name means: a GPU, a share of it, or a training job."""
+    from exporter.model.reading import share_name
+    from exporter.web.wording.whose import display_names
+
+    jobs = display_names({rank.job for rank in snapshot.ranks})
+    places = {
+        (rank.gpu_uuid, rank.gpu_instance)
+        for rank in snapshot.ranks
+        if name in (rank.job, jobs[rank.job])
+    }
+
+    def is_meant(gpu: Gpu, share: Share) -> bool:
+        device, instance = gpu.device, share.gpu_instance
+        names = (str(device.index), share_name(device.index, instance), device.uuid)
+        return name in names or (device.uuid, instance) in places
+
+    kept = [
+        replace(gpu, shares=shares)
+        for gpu in snapshot.gpus
+        if (shares := tuple(share for share in gpu.shares if is_meant(gpu, share)))
+    ]
+    if not kept:
+        known = [str(gpu.device.index) for gpu in snapshot.gpus if gpu.up]
+        expected = ", ".join((*known, *sorted(jobs.values())))
+        raise ConfigError(f"why: expected a GPU or a training job ({expected}), got {name!r}")
+    return replace(snapshot, gpus=tuple(kept))
+
+
+def _said(lines: Sequence[Line], *, everything: bool) -> Iterator[str]:
+    """Yield what is diagnosed; of GPUs without a cause nothing, unless they were asked for."""
+    from exporter.web.wording.diagnosis import explained, not_known
+    from exporter.web.wording.summary import headline
+
+    quiet = 0
+    for line in lines:
+        share = line.share
+        if share is None or not (share.diagnoses or share.missing_evidence or everything):
+            quiet += 1
+            continue
+        yield headline([line.facts]).text
+        for diagnosis in share.diagnoses:
+            yield from (f"  {text}" for text in explained(diagnosis))
+        if not share.diagnoses:
+            yield f"  {not_known(share.missing_evidence) or 'no known cause shows'}"
+    if quiet:
+        yield f"{quiet} {'GPU shows' if quiet == 1 else 'GPUs show'} no known cause"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 
 from exporter.errors import ConfigError
-from exporter.model.reading import Reading, SlotReport, XidRecord
+from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Scheduler, WorkloadReport
 from exporter.sources.recording.bounds import MOST_ITEMS_OF, MemoryBudget, check_line, weight
@@ -132,63 +132,36 @@ def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport
     return replace(report, device=None, reading=reading)
 
 
-class TickReader:
-    """Reads the lines of a recording, in their order."""
+def read_ticks(lines: Iterable[bytes]) -> Iterator[Tick]:
+    """Yield the ticks in the lines after the header.
 
-    def __init__(self) -> None:
-        self._workloads: Mapping[Scheduler, WorkloadReport] | None = None
-        """The last report of each workload source; None before the first."""
-        self._seconds = 0.0
-        self._readings: dict[int, Reading] = {}
-        """The last ones, by the report's index."""
-        self._memory = MemoryBudget()
-
-    def read(self, line: bytes) -> Tick:
-        """Return the tick of the next line.
-
-        An unchanged reading is the same object as in the tick before; so are device, board, health
-        and the report of a workload source.
-
-        Raises:
-            InvalidLine: the line is not a tick, or exceeds a limit of `bounds`.
-        """
+    Raises:
+        InvalidLine: a line is not a tick, or exceeds a limit of `bounds`.
+    """
+    workloads: Mapping[Scheduler, WorkloadReport] | None = None
+    last_seconds = 0.0
+    memory = MemoryBudget()
+    for line in lines:
         check_line(line)
         tick = decode(Tick, line)
-        self._memory.add(tick.gpus, xids=tick.xids, devices=tick.devices)
+        memory.add(tick.gpus, xids=tick.xids, devices=tick.devices)
         for name in ("problem", "workloads", "workload_sources"):
             weight(getattr(tick, name), name)
-        if tick.seconds < self._seconds:
+        if tick.seconds < last_seconds:
             raise InvalidLine("seconds", "a time after that of the line before")
-        self._seconds = tick.seconds
-        gpus = tuple([self._shared(report) for report in tick.gpus])
-        self._readings = {each.index: each.reading for each in gpus if each.reading is not None}
-        if tick.workloads is not None:
-            before = self._workloads or {}
-            self._workloads = {
-                name: before[name] if before.get(name) == report else report
-                for name, report in tick.workloads.items()
-            }
-        return replace(tick, gpus=gpus, workloads=self._workloads)
-
-    def _shared(self, report: SlotReport) -> SlotReport:
-        """Return the report with the objects of the last reading, where they are equal."""
-        reading, before = report.reading, self._readings.get(report.index)
-        if reading is None:
-            return report
-        if abs(reading.monotonic_seconds) > LONGEST_SECONDS:
-            raise InvalidLine("gpus", f"readings within {LONGEST_SECONDS:g} s of the start")
-        if before is not None:
-            reading = before if reading == before else _with_parts_of(reading, before)
-        return replace(report, device=reading.device, reading=reading)
+        last_seconds = tick.seconds
+        workloads = workloads if tick.workloads is None else tick.workloads
+        yield replace(tick, gpus=tuple(map(_with_device, tick.gpus)), workloads=workloads)
 
 
-def _with_parts_of(reading: Reading, before: Reading) -> Reading:
-    return replace(
-        reading,
-        device=before.device if reading.device == before.device else reading.device,
-        board=before.board if reading.board == before.board else reading.board,
-        health=before.health if reading.health == before.health else reading.health,
-    )
+def _with_device(report: SlotReport) -> SlotReport:
+    """Return a report with the device that is left out beside a reading."""
+    reading = report.reading
+    if reading is None:
+        return report
+    if abs(reading.monotonic_seconds) > LONGEST_SECONDS:
+        raise InvalidLine("gpus", f"readings within {LONGEST_SECONDS:g} s of the start")
+    return replace(report, device=reading.device)
 
 
 class Recording:
@@ -214,15 +187,14 @@ class Recording:
         Raises:
             Damage: the rest cannot be played; the message names file and line.
         """
-        reader = TickReader()
         number = 1
         try:
-            for number, line in enumerate(read_lines(self.path), 1):
-                if number > 1:
-                    yield reader.read(line)
+            lines = read_lines(self.path)
+            next(lines, None)  # the header
+            for tick in read_ticks(lines):
+                number += 1
+                yield tick
         except OSError as error:
             raise Damage(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        except Damage as error:
+        except (Damage, InvalidLine) as error:
             raise Damage(f"{self.path}:{number + 1}: {error}") from error
-        except InvalidLine as error:
-            raise Damage(f"{self.path}:{number}: {error}") from error

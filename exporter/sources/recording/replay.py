@@ -50,7 +50,7 @@ class ReplayedWorkloads(AlwaysOn):
         self._replay = replay
 
     def report(self) -> WorkloadReport | None:
-        """Return its report at this tick; the same object until it changes."""
+        """Return its report at this tick."""
         return self._replay.workload_reports.get(self._scheduler)
 
     @property
@@ -281,12 +281,12 @@ class Replay(AlwaysOn):
     def _once(
         self, index: int, part: str, recorded: Value, show: Callable[[Value], Value]
     ) -> Value:
-        """Return a part as shown; the same object while what was recorded is the same one.
+        """Return a part as shown; the same object while what was recorded stays the same.
 
         Later stages take that for unchanged values.
         """
         before = self._shown.get((index, part))
-        if before is None or before[0] is not recorded:
+        if before is None or before[0] != recorded:
             before = self._shown[index, part] = recorded, show(recorded)
         shown: Value = before[1]
         return shown

@@ -31,10 +31,10 @@ from exporter.sources.recording.files import read_lines
 from exporter.sources.recording.lines import decode, encode
 from exporter.sources.recording.recording import (
     Header,
-    TickReader,
     header_line,
     iso_time,
     read_header,
+    read_ticks,
     recorded,
 )
 
@@ -140,9 +140,7 @@ def encoded(ticks: list[Tick]) -> list[bytes]:
 @settings(max_examples=100)
 def test_what_was_handed_over_is_read_back(ticks: list[Tick]) -> None:
     """Every field of every class, exactly, whatever changed since the round before."""
-    reader = TickReader()
-
-    assert [reader.read(line) for line in encoded(ticks)] == ticks
+    assert list(read_ticks(encoded(ticks))) == ticks
 
 
 def test_what_is_no_number_is_not_known() -> None:

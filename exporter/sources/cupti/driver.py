@@ -14,9 +14,6 @@ from uuid import UUID
 from exporter.errors import LibraryUnavailable, SourceError
 
 LIBRARY = "libcuda.so.1"
-ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-HIDING = ("CUDA_VISIBLE_DEVICES",)
-"""Variables that hide GPUs from CUDA; the exporter chooses GPUs by its own flags."""
 
 
 class Driver:
@@ -29,9 +26,9 @@ class Driver:
             LibraryUnavailable: it is not there, or lacks a function.
             SourceError: it does not answer.
         """
-        for name in HIDING:
-            os.environ.pop(name, None)
-        os.environ.update(ENVIRONMENT)
+        # It would hide GPUs from CUDA; the exporter chooses GPUs by its own flags.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         try:
             self._functions = ctypes.CDLL(LIBRARY)
         except OSError as error:

@@ -15,7 +15,6 @@ class Remedy(Enum):
 
     GIVE_UP = "nothing, while the driver, its rights and the GPU stay as they are"
     WAIT = "time: somebody else is done, or the driver answers again"
-    RESTART_SAMPLING = "stop, configure, start"
     RESTART_PROCESS = "a process that does not hold what this one does"
 
 
@@ -33,7 +32,7 @@ class Fault:
 FAULTS: Mapping[int, Fault] = {
     1: Fault("unsupported", "CUPTI does not take what the exporter asks for on this GPU"),
     7: Fault("busy", "the counters are already open in this process", Remedy.RESTART_PROCESS),
-    8: Fault("busy", "the buffer of the samples overflowed", Remedy.RESTART_SAMPLING),
+    8: Fault("busy", "the buffer of the samples overflowed", Remedy.WAIT),
     15: Fault(
         "old_driver",
         "CUPTI cannot be initialised: the driver is older than it, or libcuda.so.1 is not there",

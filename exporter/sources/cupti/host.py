@@ -45,20 +45,21 @@ class Host:
             structures.ProfilerHostInitialize,
             profiler_type=structures.PM_SAMPLING,
             p_chip_name=chip.encode(),
-            p_counter_availability_image=_address(availability),
+            p_counter_availability_image=address(availability),
         )
-        self._object = self._parameters.p_host_object
+        self.object = self._parameters.p_host_object
+        """CUPTI's, until `close`."""
 
     def close(self) -> None:
         """Free it."""
-        self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self._object)
+        self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self.object)
 
     def description(self, metric: str) -> str | None:
         """Return what CUPTI says that a metric is; None for one that the chip does not have."""
         try:
             found = self._library.call(
                 structures.ProfilerHostGetMetricProperties,
-                p_host_object=self._object,
+                p_host_object=self.object,
                 p_metric_name=metric.encode(),
             )
         except CuptiError as error:
@@ -75,7 +76,7 @@ class Host:
         """
         self._library.call(
             structures.ProfilerHostConfigAddMetrics,
-            p_host_object=self._object,
+            p_host_object=self.object,
             pp_metric_names=names(metrics),
             num_metrics=len(metrics),
         )
@@ -83,14 +84,14 @@ class Host:
     def image(self) -> Image:
         """Return the configuration as the GPU takes it, 4 to 7 kB."""
         size = self._library.call(
-            structures.ProfilerHostGetConfigImageSize, p_host_object=self._object
+            structures.ProfilerHostGetConfigImageSize, p_host_object=self.object
         ).config_image_size
         image: Image = (ctypes.c_uint8 * size)()
         self._library.call(
             structures.ProfilerHostGetConfigImage,
-            p_host_object=self._object,
+            p_host_object=self.object,
             config_image_size=size,
-            p_config_image=_address(image),
+            p_config_image=address(image),
         )
         return image
 
@@ -100,47 +101,9 @@ class Host:
             self._library.call(
                 structures.ProfilerHostGetNumOfPasses,
                 config_image_size=len(image),
-                p_config_image=_address(image),
+                p_config_image=address(image),
             ).num_of_passes
         )
-
-    def evaluator(self, metrics: Sequence[str], counter_data: Image) -> Evaluator:
-        """Return an evaluator of these metrics for a counter data image."""
-        return Evaluator(self._library, self._object, metrics, counter_data)
-
-
-class Evaluator:
-    """Computes metrics of samples, 100 times a second and GPU; it allocates only the result."""
-
-    def __init__(
-        self,
-        library: CuptiLibrary,
-        host_object: int,
-        metrics: Sequence[str],
-        counter_data: Image,
-    ) -> None:
-        """Take the object of a Host, which must stay open."""
-        self._kept = counter_data
-        self._values = (ctypes.c_double * len(metrics))()
-        self._function, self._parameters = library.prepared(
-            structures.ProfilerHostEvaluateToGpuValues,
-            p_host_object=host_object,
-            p_counter_data_image=_address(counter_data),
-            counter_data_image_size=len(counter_data),
-            pp_metric_names=names(metrics),
-            num_metrics=len(metrics),
-            p_metric_values=self._values,
-        )
-
-    def values(self, sample: int) -> list[float]:
-        """Return the metrics of one sample, in their order and CUPTI's units.
-
-        Raises:
-            CuptiError: with CUPTI's code.
-        """
-        self._parameters.range_index = sample
-        self._function()
-        return self._values[:]
 
 
 def names(metrics: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
@@ -148,5 +111,6 @@ def names(metrics: Sequence[str]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * len(metrics))(*(metric.encode() for metric in metrics))
 
 
-def _address(image: Image | None) -> int | None:
+def address(image: Image | None) -> int | None:
+    """Return the address of an image; None for none."""
     return None if image is None else ctypes.addressof(image)

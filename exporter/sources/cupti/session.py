@@ -35,6 +35,7 @@ from exporter.sources.cupti.structures import (
     PmSamplingStart,
     PmSamplingStop,
     ProfilerDeviceSupported,
+    ProfilerHostEvaluateToGpuValues,
 )
 
 SAMPLE_SECONDS = 0.01
@@ -292,7 +293,7 @@ class SamplingSession:
 
     def _make_image(self, size: int) -> None:
         """Allocate the image for decoded samples, and prepare the calls on it."""
-        image = (ctypes.c_uint8 * size)()
+        image = self._image = (ctypes.c_uint8 * size)()
         place = {
             "p_counter_data_image": ctypes.addressof(image),
             "counter_data_image_size": size,
@@ -310,7 +311,15 @@ class SamplingSession:
             counter_data_size=size,
             p_counter_data=ctypes.addressof(image),
         )
-        self._evaluator = self._host.evaluator(self._metrics, image)
+        self._values = (ctypes.c_double * len(self._metrics))()
+        self._evaluate, self._evaluated = prepared(
+            ProfilerHostEvaluateToGpuValues,
+            **place,
+            p_host_object=self._host.object,
+            pp_metric_names=names(self._metrics),
+            num_metrics=len(self._metrics),
+            p_metric_values=self._values,
+        )
         self._empty()
 
     def _take(self) -> None:
@@ -324,7 +333,9 @@ class SamplingSession:
                 self._is_first = False
                 samples.ended_nanoseconds = sample.end_timestamp
             elif samples.admits(sample.start_timestamp, sample.end_timestamp):
-                samples.values.extend(self._evaluator.values(index))
+                self._evaluated.range_index = index
+                self._evaluate()
+                samples.values.extend(self._values)
 
     def _calibrate(self, sample_seconds: float) -> None:
         """Restart with as many cycles per sample as make it SAMPLE_SECONDS long.

@@ -105,10 +105,8 @@ class Supervisor:
         self.generation = 0
         """How many children there were."""
         self._stopping = False
-        self._woken, self._wake = os.pipe()
-        for end in (self._woken, self._wake):
-            os.set_blocking(end, False)
-            weakref.finalize(self, os.close, end)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._wake)
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
 
     @property
@@ -153,8 +151,7 @@ class Supervisor:
 
     def nudge(self) -> None:
         """Wake the thread to look at new orders."""
-        with contextlib.suppress(BlockingIOError):  # full: it will wake
-            os.write(self._wake, b"\0")
+        os.eventfd_write(self._wake, 1)
 
     def _supervise(self) -> None:
         while not self._stopping:
@@ -247,7 +244,7 @@ class Supervisor:
 
     def _wait(self, seconds: float) -> None:
         poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
         if self._run is not None:
             poll.register(self._run.child.output, select.POLLIN)
             poll.register(self._run.child.errors, select.POLLIN)
@@ -255,7 +252,7 @@ class Supervisor:
                 seconds = min(seconds, self._run.release_due - self._clock.monotonic())
         poll.poll(max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
-            os.read(self._woken, 4096)
+            os.eventfd_read(self._wake)
 
     def _read(self, run: _Run) -> None:
         """Read the messages of the child, and note if it has ended."""

@@ -181,11 +181,21 @@ class Slots:
             if slot is None or worker.generation != self.generation:
                 return False
             known = slot.uuid
-            if self._claim(slot, uuid):
+            owner = next((each for each in self._slots if each.uuid == uuid), None)
+            if owner is slot or (owner is None and known is None):
+                slot.uuid = uuid
                 return True
+            slot.vacate(None)
+            if known is None:
+                self._slots.remove(slot)
+            else:
+                slot.listed = False
+                slot.missed = 0
             self.renumbered = True
-            if known is not None or all(each.current is None for each in self._of(uuid)):
+            if known is not None or owner is None or owner.current is None:
                 self.wake.set()  # an index is free, or a GPU has one again
+            if owner is not None:
+                self._meet(owner, slot)
             return False
 
     def moved(self, slot: Slot, index: int) -> None:
@@ -226,10 +236,6 @@ class Slots:
 
     # Called by the supervisor.
 
-    def _of(self, uuid: str) -> list[Slot]:
-        """Return the slot of this GPU, in a list; an empty list if it was never opened."""
-        return [slot for slot in self._slots if slot.uuid == uuid]
-
     def at(self, index: int) -> list[Slot]:
         """Return the slots at `index`; a new slot if no GPU is known there.
 
@@ -253,26 +259,6 @@ class Slots:
                 slot.missed += 1
                 if slot.missed == MISSED_COUNTS:
                     slot.set_problem(NOT_LISTED)
-
-    def _claim(self, slot: Slot, uuid: str) -> bool:
-        """Return whether `slot` may read GPU `uuid`, which the driver has at the slot's index.
-
-        If not, the slot's worker is ended: the GPU has another slot, or the slot another GPU.
-        """
-        owner = next(iter(self._of(uuid)), None)
-        if owner is slot or (owner is None and slot.uuid is None):
-            slot.uuid = uuid
-            return True
-        if slot.uuid is None:
-            slot.vacate(None)
-            self._slots.remove(slot)
-        else:
-            slot.listed = False
-            slot.missed = 0
-            slot.vacate(None)
-        if owner is not None:
-            self._meet(owner, slot)
-        return False
 
     def _meet(self, owner: Slot, slot: Slot) -> None:
         """Let `owner` know that its GPU was found at the index of `slot`."""

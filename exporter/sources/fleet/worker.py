@@ -17,7 +17,7 @@ from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
-from exporter.sources.nvml.identity import minimal_device, text
+from exporter.sources.nvml.identity import name_of, text
 from exporter.sources.nvml.library import Library
 from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, raise_if_gone
 from exporter.sources.nvml.reader import DeviceChanged
@@ -237,7 +237,7 @@ class Worker(Reader):
             )
         except (DeviceGone, pynvml.NVMLError):
             if self.slot.device is None:
-                self._remember_identity(handle)
+                self.slot.device = Device(index, uuid, name_of(handle))
             raise
         self._session = session
         self._address = session.device.pci_bus_id
@@ -266,12 +266,6 @@ class Worker(Reader):
             if handle is not None:
                 return handle
         raise Asleep
-
-    def _remember_identity(self, handle: Any) -> None:
-        try:
-            self.slot.device = minimal_device(handle, self.slot.index)
-        except Exception:  # the name is only useful, not needed
-            log.debug("%s: its name cannot be read", self.slot.name, exc_info=True)
 
     def _fail(self, error: Exception) -> None:
         try:

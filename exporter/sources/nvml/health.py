@@ -44,64 +44,25 @@ SRAM_PARTS = (
 """Volta and older GPUs count these separately; newer ones count them all as SRAM."""
 
 
-class EccReader:
-    """Reads the counts by severity (corrected, uncorrected) and location (dram, sram).
+def _sram_parts(parts: list[Callable[[], int]]) -> int:
+    """Return the sum over the on-chip memories that an older GPU counts separately.
 
-    No error is in two counts.
+    Those that the GPU lacks are removed from the list.
+
+    Raises:
+        pynvml.NVMLError: it has none, or one of them is not known now.
     """
-
-    def __init__(self, handle: Any, journal: Journal) -> None:
-        self._totals = DriverTotals(journal)
-        self.status: Probe[Any] = Probe(journal, "sram_status", (lambda: _sram_status(handle),))
-        """The driver's report on on-chip memory."""
-        self._counts: dict[tuple[str, str, str], Probe[int]] = {}
-        for key in SRAM_STATUS:
-            count = partial(_location, handle, *key)
-            dram = (count(pynvml.NVML_MEMORY_LOCATION_DRAM),)
-            sram = (count(pynvml.NVML_MEMORY_LOCATION_SRAM), _SramParts(count))
-            for place, calls in (("dram", dram), ("sram", sram)):
-                place_key = (*key, place)
-                self._counts[place_key] = Probe(journal, "ecc", calls, COUNT)
-
-    def read(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
-        """Return the known counts of a counter (volatile, aggregate); `status`: the SRAM report."""
-        counts: dict[str, dict[str, int]] = {}
-        for of, severity, place in self._counts:
-            if of == counter:
-                key = (of, severity, place)
-                count = self._totals.settled(key, self._count(key, status))
-                if count is not None:
-                    counts.setdefault(severity, {})[place] = count
-        return counts
-
-    def _count(self, key: tuple[str, str, str], status: Any) -> int | None:
-        counter, severity, place = key
-        if place == "sram" and status is not None:
-            buckets = SRAM_STATUS[counter, severity]
-            return COUNT(sum(int(getattr(status, name)) for name in buckets))
-        # While the newer call may answer again, its count must not be replaced by the older one's.
-        return None if place == "sram" and self.status.possible else self._counts[key]()
-
-
-class _SramParts:
-    """The sum over the on-chip memories that an older GPU counts separately."""
-
-    def __init__(self, count: Callable[[int], Callable[[], int]]) -> None:
-        self._parts = [count(part) for part in SRAM_PARTS]
-
-    def __call__(self) -> int:
-        """Return the sum over the memories of the GPU; raise NVMLError unless all are known."""
-        total = 0
-        for part in tuple(self._parts):
-            try:
-                total += part()
-            except pynvml.NVMLError as error:
-                if outcome_of(code_of(error)) is not Outcome.NEVER:
-                    raise
-                self._parts.remove(part)
-        if not self._parts:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        return total
+    total = 0
+    for part in tuple(parts):
+        try:
+            total += part()
+        except pynvml.NVMLError as error:
+            if outcome_of(code_of(error)) is not Outcome.NEVER:
+                raise
+            parts.remove(part)
+    if not parts:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return total
 
 
 def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
@@ -139,7 +100,17 @@ class HealthReader:
         self._links = links
         nv = pynvml
         probe = partial(probe_of, journal, handle)
-        self._ecc = EccReader(handle, journal)
+        self._totals = DriverTotals(journal)
+        self._sram_status = probe("sram_status", lambda: _sram_status(handle))
+        self._errors: dict[tuple[str, str, str], Probe[int]] = {}
+        """By counter, severity and memory."""
+        for counter, severity in SRAM_STATUS:
+            count = partial(_location, handle, counter, severity)
+            parts = partial(_sram_parts, [count(part) for part in SRAM_PARTS])
+            sram = count(nv.NVML_MEMORY_LOCATION_SRAM), parts
+            dram = count(nv.NVML_MEMORY_LOCATION_DRAM)
+            self._errors[counter, severity, "dram"] = probe("ecc", dram, check=COUNT)
+            self._errors[counter, severity, "sram"] = probe("ecc", *sram, check=COUNT)
         self._rows = probe("row_remap", lambda: _remapped_rows(handle))
         self._banks = probe("row_remap", "nvmlDeviceGetRowRemapperHistogram")
         self._unrepairable = probe("unrepairable_memory", "nvmlDeviceGetUnrepairableMemoryFlag_v1")
@@ -163,7 +134,7 @@ class HealthReader:
 
     def read(self) -> Health:
         """Return the present readings."""
-        sram = self._ecc.status()
+        sram = self._sram_status()
         rows = self._rows()
         banks = self._banks()
         # From Ampere on rows are remapped, and no pages are retired.
@@ -171,8 +142,8 @@ class HealthReader:
         action = self._action()
         states = self._link_states() if self._links else None
         return Health(
-            ecc_errors_total=self._ecc.read("volatile", sram),
-            ecc_lifetime_errors=self._ecc.read("aggregate", sram),
+            ecc_errors_total=self._read_errors("volatile", sram),
+            ecc_lifetime_errors=self._read_errors("aggregate", sram),
             remapped_rows=(
                 {} if rows is None else {"correctable": rows[0], "uncorrectable": rows[1]}
             ),
@@ -197,6 +168,28 @@ class HealthReader:
             nvlink_links_expected=self._links or None,
             **(self._fabric() or {}),
         )
+
+    def _read_errors(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
+        """Return the known counts of a counter (volatile, aggregate) by severity and memory.
+
+        `status` is the driver's report on on-chip memory. No error is in two counts.
+        """
+        counts: dict[str, dict[str, int]] = {}
+        for key, probe in self._errors.items():
+            of, severity, memory = key
+            if of != counter:
+                continue
+            found = None
+            if memory == "sram" and status is not None:
+                buckets = SRAM_STATUS[counter, severity]
+                found = COUNT(sum(int(getattr(status, name)) for name in buckets))
+            elif memory == "dram" or not self._sram_status.possible:
+                # While the newer call may answer again, its count is not replaced by the older's.
+                found = probe()
+            count = self._totals.settled(key, found)
+            if count is not None:
+                counts.setdefault(severity, {})[memory] = count
+        return counts
 
     def _retired_pages(self) -> dict[str, int]:
         pages = {cause: probe() for cause, probe in self._retired.items()}

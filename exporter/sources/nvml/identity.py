@@ -52,6 +52,7 @@ C2C_COUNT: Field = (170, 0)
 C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
 STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
 LONGEST_TEXT = 256
+UNKNOWN_NAME = "unknown"
 GRACE_MODULE = re.compile(r"\bG[BH](?:\d00|10)\b")
 
 
@@ -116,7 +117,7 @@ class IdentityReader:
         pci = ask("pci", "nvmlDeviceGetPciInfo_v3")
         architecture = ask("architecture", "nvmlDeviceGetArchitecture")
         capability = ask("capability", "nvmlDeviceGetCudaComputeCapability")
-        name = ask("name", lambda: text("nvmlDeviceGetName", h)) or "unknown"
+        name = ask("name", lambda: text("nvmlDeviceGetName", h)) or UNKNOWN_NAME
         watts = plausible.POWER_LIMIT_MILLIWATTS
         limit = ask("limits", lambda: nv.nvmlDeviceGetPowerManagementLimitConstraints(h)[1], watts)
         default_limit = ask("limit", "nvmlDeviceGetPowerManagementDefaultLimit", watts)
@@ -199,15 +200,9 @@ class IdentityReader:
         return {name: mode for name, mode in modes.items() if mode is not None}
 
 
-def minimal_device(handle: Any, index: int) -> Device:
-    """Return UUID and name of a GPU that cannot be opened, as far as they can be read.
-
-    Raises:
-        pynvml.NVMLError: the driver does not report the UUID.
-    """
-    uuid = text("nvmlDeviceGetUUID", handle)
+def name_of(handle: Any) -> str:
+    """Return the name of a GPU, as far as it can be read."""
     try:
-        name = text("nvmlDeviceGetName", handle)
+        return text("nvmlDeviceGetName", handle)
     except pynvml.NVMLError:
-        name = "unknown"
-    return Device(index=index, uuid=uuid, name=name)
+        return UNKNOWN_NAME

@@ -50,7 +50,7 @@ class ReplayedWorkloads(AlwaysOn):
         self._replay = replay
 
     def report(self) -> WorkloadReport | None:
-        """Return its report at this tick."""
+        """Return its report at this tick; the same object until it changes."""
         return self._replay.workload_reports.get(self._scheduler)
 
     @property
@@ -145,14 +145,16 @@ class Replay(AlwaysOn):
         self._logged_damage = False
         self._ended: str | None = None
         self._rebase = Rebase()
-        self._shown: dict[tuple[int, str], tuple[object, Any]] = {}
-        """By GPU and part of its reading: the last one as recorded and as shown."""
+        self._shown: dict[tuple[object, str], tuple[object, Any]] = {}
+        """By GPU or source, and part of its reading: the last one as recorded and as shown."""
         self._reports: tuple[SlotReport, ...] = ()
         self._xids: dict[str, dict[int, XidRecord]] = {}
         self._failures: dict[int, dict[str, int]] = {}
         """Failed reads by GPU and source, as shown."""
         self._states: dict[Scheduler, SourceState] = {}
         """Of the workload sources, as shown with this tick at the times below."""
+        self.workload_reports: Mapping[Scheduler, WorkloadReport] = {}
+        """The reports of the workload sources at this tick."""
         self._shown_at = 0.0
         self._shown_unix = 0.0
         self.workloads = tuple(ReplayedWorkloads(name, self) for name in get_args(Scheduler))
@@ -248,12 +250,11 @@ class Replay(AlwaysOn):
             name: replace(state, failures_total=count(name, value=state.failures_total))
             for name, state in tick.workload_sources.items()
         }
+        self.workload_reports = {
+            name: self._once(name, "workloads", report, lambda found: found)
+            for name, report in (tick.workloads or {}).items()
+        }
         self.failed_initialisations = count(value=tick.failed_initialisations)
-
-    @property
-    def workload_reports(self) -> Mapping[Scheduler, WorkloadReport]:
-        """The reports of the workload sources at this tick."""
-        return self._tick.workloads or {}
 
     def state_of(self, source: Scheduler) -> SourceState | None:
         """Return the state of a workload source now."""
@@ -279,15 +280,15 @@ class Replay(AlwaysOn):
         return SlotReport(index, device, reading, report.problem, failures)
 
     def _once(
-        self, index: int, part: str, recorded: Value, show: Callable[[Value], Value]
+        self, of: object, part: str, recorded: Value, show: Callable[[Value], Value]
     ) -> Value:
         """Return a part as shown; the same object while what was recorded stays the same.
 
         Later stages take that for unchanged values.
         """
-        before = self._shown.get((index, part))
+        before = self._shown.get((of, part))
         if before is None or before[0] != recorded:
-            before = self._shown[index, part] = recorded, show(recorded)
+            before = self._shown[of, part] = recorded, show(recorded)
         shown: Value = before[1]
         return shown
 

@@ -19,7 +19,6 @@ from exporter.clock import SystemClock
 from exporter.model.reading import SlotReport
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.fleet.worker import BackOff
 from exporter.sources.nvml.library import Library
 from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -358,12 +357,6 @@ def test_another_board_at_an_index_is_another_gpu(start: Start) -> None:
     reports = {report.device.uuid: report for report in fleet.reports() if report.device}
     assert set(reports) == {"GPU-a", "GPU-b", "GPU-new"}
     assert reports["GPU-b"].reading is None
-
-
-def test_waits_after_failures_grow_to_five_seconds() -> None:
-    """So that a recovery shows within ten."""
-    back_off = BackOff()
-    assert [back_off.next_wait_seconds() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 @pytest.mark.parametrize("code", [1, 9])

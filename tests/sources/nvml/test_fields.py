@@ -15,7 +15,6 @@ import pytest
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.sources.nvml import fields, gpm, utilization
 from exporter.sources.nvml.fields import ALL_LINKS, FieldBatch, decode
-from tests.fake_nvml import fault
 
 Open = Callable[..., Any]
 ENERGY = (83, 0)
@@ -118,20 +117,6 @@ def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) 
     assert rig.journal.states == {}
 
 
-def test_scope_is_asked_for(open_gpu: Open) -> None:
-    """One field id may answer for several scopes."""
-    rig = open_gpu(power=500, module_power=900, nvlink={"tx": 18 * 1024**2})
-    rig.advance(1)
-    batch = FieldBatch(rig.handle, [POWER, (185, 1), NVLINK_TRANSMIT, (138, 3)], rig.journal)
-
-    assert batch.read() == {
-        POWER: 500_000,
-        (185, 1): 900_000,
-        NVLINK_TRANSMIT: 18 * 1024,
-        (138, 3): 1024,
-    }
-
-
 def test_overrun_of_nvlink_queries_hits_spare_memory(open_gpu: Open) -> None:
     """A driver that writes one entry past the count in NVLink queries harms nothing: the array
     has one entry to spare."""
@@ -220,15 +205,6 @@ def test_field_may_say_that_all_is_lost(
         rig = open_gpu(fields={"83": {"error": code}})
         with pytest.raises(kind):
             FieldBatch(rig.handle, [POWER, ENERGY], rig.journal).read()
-
-
-def test_whole_call_refused(open_gpu: Open) -> None:
-    """A code of the call itself is raised, for the reading's chain to decide about."""
-    rig = open_gpu()
-    rig.fake.update(faults=[fault("nvmlDeviceGetFieldValues", error=4)])
-
-    with pytest.raises(pynvml.NVMLError_NoPermission):
-        FieldBatch(rig.handle, [POWER], rig.journal).read()
 
 
 @pytest.mark.parametrize(

@@ -66,18 +66,6 @@ def test_parts_of_memory_are_parts_of_the_whole(parts: tuple[int, ...], known: b
     assert plausible.memory(*parts) == (Memory(*parts) if known else None)
 
 
-def test_total_that_is_low_for_a_moment_is_not_known_then() -> None:
-    """A counter does not fall: what looks like it for one read is a fault."""
-    journal = Journal("GPU 0")
-    totals = DriverTotals(journal)
-    found: list[int | None] = []
-    for total in (1000, 1100, 0, 1300, None, 0, 0, 1600):
-        found.append(totals.settled("energy", total))
-        journal.now += 1.0
-
-    assert found == [1000, 1100, None, 1300, None, None, None, 1600]
-
-
 @pytest.mark.parametrize("interval", [0.1, 1.0, 10.0])
 def test_total_that_stays_low_started_over(interval: float) -> None:
     """After a reload of the driver it is believed within three seconds or two reads."""

@@ -7,22 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from exporter.sources.nvml.utilization import UTILIZATION, SampleBuffer
-from tests.fake_nvml import steps
 
 Open = Callable[..., Any]
 START = 1_000_000.0
-
-
-def test_reads_are_incremental(open_gpu: Open) -> None:
-    """Each sample is handed over once, oldest first, stamped in Unix seconds."""
-    rig = open_gpu(utilization=steps((0, 10), (1, 30)), sample_period=0.5)
-    rig.advance(1)
-    buffer = SampleBuffer(rig.handle, UTILIZATION)
-    first = buffer.read()
-    rig.advance(1)
-
-    assert first == [(START + 0.5, 10), (START + 1.0, 10)]
-    assert buffer.read() == [(START + 1.5, 30), (START + 2.0, 30)]
 
 
 def test_entries_without_a_stamp_are_ignored(open_gpu: Open) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 
 import pytest
 from hypothesis import example, given, settings
@@ -21,7 +20,6 @@ from exporter.sources.simulate.scenario import Scenario, Scene, SimulatedGpu
 from exporter.sources.simulate.stories import STORIES
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
-from tests.conftest import require_tool
 
 BOOK = load_specs()
 GPU_MODELS = sorted(key for key, model in BOOK.models.items() if hardware(model))
@@ -420,17 +418,3 @@ def test_the_page_is_small_and_marked(name: str, request: pytest.FixtureRequest)
         (info,) = (line for line in lines if line.startswith("gpu_info{"))
         assert 'source="simulate"' in info
     assert b'roofline_exporter_source_up{source="simulate"} 1' in page
-
-
-@pytest.mark.parametrize("name", ["demo", "mixed"])
-def test_promtool_accepts_the_page(name: str, request: pytest.FixtureRequest) -> None:
-    """promtool check metrics finds nothing to say."""
-    hour: Hour = request.getfixturevalue(name)
-    checked = subprocess.run(
-        [require_tool("promtool"), "check", "metrics"],
-        input=hour.pages.page("text-0.0.4", False),
-        capture_output=True,
-        check=False,
-    )
-
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

@@ -8,24 +8,6 @@ import pytest
 from exporter.sources.simulate.waves import Phase, Rates, Wave
 
 
-def test_a_steady_wave_can_be_followed() -> None:
-    """A known answer: 100 W for 3 s, then 20 W for 1 s."""
-    wave = Wave(
-        (Phase(3.0, Rates(power=100.0), Rates()), Phase(1.0, Rates(power=20.0), Rates())), 1
-    )
-
-    assert [wave.integral(t).power for t in (0, 1, 3, 3.5, 4, 5, 41)] == [
-        0,
-        100,
-        300,
-        310,
-        320,
-        420,
-        3300,
-    ]
-    assert [wave.at(t).power for t in (0, 2.9, 3.1, 4.0, 7.5)] == [100, 100, 20, 100, 20]
-
-
 def test_the_integral_grows_by_the_rates() -> None:
     """Also while they wobble: the closed form is the sum of small steps."""
     phases = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load CUPTI and call its functions.
+"""Load the CUDA driver and CUPTI, and call their functions.
 
-It takes 210 MB and may crash: only a child process loads it, never the daemon. A process can load
-only one release, because the libraries beside it have the same names in each.
+CUPTI takes 210 MB and may crash: only a child process loads it, never the daemon. A process can
+load only one release, because the libraries beside it have the same names in each.
 """
 
 from __future__ import annotations
@@ -12,18 +12,78 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
-from exporter.errors import ExporterError, LibraryUnavailable
+from exporter.errors import ExporterError, LibraryUnavailable, SourceError
 from exporter.sources.counters.programs import die_with_parent
-from exporter.sources.cupti.driver import Driver
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.release import VERSIONS
 from exporter.sources.cupti.structures import Parameters, ProfilerInitialize, parameters
 
 P = TypeVar("P", bound=Parameters)
 
+CUDA = "libcuda.so.1"
 BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
 """Libraries that libcupti does not find by itself, since its wheel has no search path."""
+
+
+class Driver:
+    """The CUDA driver in this process.
+
+    It creates no context, which would cost device memory and show the process on the GPU.
+    """
+
+    def __init__(self) -> None:
+        """Load libcuda.
+
+        Raises:
+            LibraryUnavailable: it is not there, or lacks a function.
+            SourceError: it does not answer.
+        """
+        # It would hide GPUs from CUDA; the exporter chooses GPUs by its own flags.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        try:
+            self._functions = ctypes.CDLL(CUDA)
+        except OSError as error:
+            raise LibraryUnavailable(f"the CUDA driver cannot be loaded: {error}") from error
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        self.cuda_version = version.value // 1000, version.value % 1000 // 10
+        """The newest CUDA that it supports: (13, 0)."""
+
+    def initialize(self) -> None:
+        """Find the GPUs; it may take a second for each that is asleep.
+
+        Raises:
+            SourceError: with the reason, in one line.
+        """
+        self._call("cuInit", ctypes.c_uint(0))
+
+    def gpus(self) -> dict[str, int]:
+        """Return CUDA's number of each GPU, once it is initialised, by the UUID as NVML writes it.
+
+        Raises:
+            SourceError: the driver does not answer.
+        """
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return {self._uuid(index): index for index in range(count.value)}
+
+    def _uuid(self, index: int) -> str:
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), index)
+        uuid = (ctypes.c_ubyte * 16)()
+        self._call("cuDeviceGetUuid", uuid, device)
+        return f"GPU-{UUID(bytes=bytes(uuid))}"
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        try:
+            code = getattr(self._functions, function)(*arguments)
+        except AttributeError as error:
+            raise LibraryUnavailable(f"the CUDA driver lacks {function}") from error
+        if code:
+            raise SourceError(f"the CUDA driver does not answer ({function} returned {code})")
 
 
 class CuptiLibrary:

@@ -64,10 +64,6 @@ IMPORTANCE = (
     *("pcie_transmit_bytes", "pcie_receive_bytes"),
 )
 """The fields of `Activity`, the most important one first: a field outweighs all that follow."""
-
-_WEIGHTS: Mapping[int, int] = {
-    field.number: 1 << (len(IMPORTANCE) - IMPORTANCE.index(field.activity)) for field in FIELDS
-}
 MOST_CHOICES = 4096
 _FIELDS = {each.number: each for each in FIELDS}
 
@@ -293,12 +289,14 @@ def one_pass(groups: Iterable[MetricGroup]) -> tuple[int, ...]:
     """Return the numbers of the most important fields that can be counted at once, sorted."""
     by_major: dict[int, list[frozenset[int]]] = {}
     for group in groups:
-        known = frozenset(group.fields).intersection(_WEIGHTS)
+        known = frozenset(group.fields).intersection(_FIELDS)
         by_major.setdefault(group.major, []).append(known)
     choices = itertools.islice(itertools.product(*by_major.values()), MOST_CHOICES)
     unions = [frozenset[int]().union(*choice) for choice in choices]
-    return tuple(sorted(max(unions, key=_weight)))
+    return tuple(sorted(max(unions, key=_rank)))
 
 
-def _weight(fields: Iterable[int]) -> int:
-    return sum(_WEIGHTS[number] for number in fields)
+def _rank(fields: Iterable[int]) -> list[bool]:
+    """Return which activities the fields give: the first difference decides."""
+    given = {_FIELDS[number].activity for number in fields}
+    return [activity in given for activity in IMPORTANCE]

@@ -222,15 +222,11 @@ class Fleet:
         workers: dict[Slot, Reader] = {}
         with self._slots.lock:
             for slot in self._slots:
-                with slot.lock:
-                    if slot.current is not None:
-                        workers[slot] = slot.current
-                    slot.current = None
-                    slot.reading = None
-                    # The driver's problem is in the log already: no line for each GPU.
-                    slot.problem = (
-                        self._problems.driver or "the driver library is initialised again"
-                    )
+                if slot.current is not None:
+                    workers[slot] = slot.current
+                slot.vacate(None)
+                # The driver's problem is in the log already: no line for each GPU.
+                slot.problem = self._problems.driver or "the driver library is initialised again"
         drained = self._xids.driver_ended()
         self._end(workers.values())
         with self._slots.lock:

@@ -51,10 +51,6 @@ class Reader(threading.Thread):
         self.idle.clear()
         self._commands.put(None)
 
-    def retry(self) -> None:
-        """Open the GPU in the next round, even if its back-off is not over."""
-        self._next_attempt = float("-inf")
-
     def stop(self) -> None:
         """End the thread after its present driver call."""
         self.stopping = True
@@ -195,7 +191,10 @@ class Slots:
             if known is not None or owner is None or owner.current is None:
                 self.wake.set()  # an index is free, or a GPU has one again
             if owner is not None:
-                self._meet(owner, slot)
+                if known is None:
+                    owner.past.failures.update(slot.past.failures)
+                if owner.current is None:  # else its worker looks up the index itself
+                    self._move(owner, slot.index)
             return False
 
     def moved(self, slot: Slot, index: int) -> None:
@@ -259,17 +258,6 @@ class Slots:
                 slot.missed += 1
                 if slot.missed == MISSED_COUNTS:
                     slot.set_problem(NOT_LISTED)
-
-    def _meet(self, owner: Slot, slot: Slot) -> None:
-        """Let `owner` know that its GPU was found at the index of `slot`."""
-        if slot.uuid is None:
-            owner.past.failures.update(slot.past.failures)
-        worker = owner.current
-        if worker is None or not owner.listed:
-            self._move(owner, slot.index)
-        else:  # it looks up the index itself
-            worker.verify = True
-            worker.retry()
 
     def _move(self, slot: Slot, index: int) -> None:
         """Note that the GPU of `slot` is at `index` now."""

@@ -65,9 +65,7 @@ OUTCOMES: Mapping[int, Outcome] = {
     pynvml.NVML_ERROR_INVALID_STATE: Outcome.NOT_NOW,
     pynvml.NVML_ERROR_NO_PERMISSION: Outcome.NO_PERMISSION,
     **dict.fromkeys(GONE_REASONS, Outcome.DEVICE_GONE),
-    pynvml.NVML_ERROR_UNINITIALIZED: Outcome.LIBRARY_STATE,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Outcome.LIBRARY_STATE,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Outcome.LIBRARY_STATE,
+    **dict.fromkeys(LIBRARY_REASONS, Outcome.LIBRARY_STATE),
 }
 
 

@@ -26,8 +26,8 @@ P = ".avg.pct_of_peak_sustained_elapsed"
 COMMAND = (
     sys.executable,
     "-c",
-    "import os; from exporter.sources.cupti import driver; "
-    "driver.LIBRARY = os.environ.get('FAKE_CUDA', driver.LIBRARY); "
+    "import os; from exporter.sources.cupti import library; "
+    "library.CUDA = os.environ.get('FAKE_CUDA', library.CUDA); "
     "from exporter.sources.counters.programs import run; raise SystemExit(run('cupti'))",
 )
 """The real child; a test may name the CUDA driver's library."""

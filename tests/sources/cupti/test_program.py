@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from exporter.sources.counters.wire import Port, encoded
-from exporter.sources.cupti import driver
+from exporter.sources.cupti import library
 from exporter.sources.cupti.program import AGAIN, ENDED, SamplingProgram
 from tests.fake_cupti import FakeCupti, uuid_of
 from tests.sources.cupti.conftest import Fakes
@@ -99,7 +99,7 @@ def play(fake: Fakes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[in
         **options: Any,
     ) -> tuple[int, ScriptedPort]:
         gpu = fake(chips, *lines)
-        monkeypatch.setattr(driver, "LIBRARY", cuda or str(gpu.libraries / "libcuda.so.1"))
+        monkeypatch.setattr(library, "CUDA", cuda or str(gpu.libraries / "libcuda.so.1"))
         port = ScriptedPort(gpu)
         port.script = [(0.0, gpus or wanted(*range(len(chips)))), *script]
         port.ends_at = seconds

@@ -101,10 +101,6 @@ class CounterOptions:
     procfs: str = "/proc"
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class OpenedGpu:
     """One GPU that NVML has opened, as a counter source gets it."""
@@ -121,7 +117,7 @@ class OpenedGpu:
     in a round."""
     node: Mapping[str, NodeCounters] = field(default_factory=dict)
     """By name: the enabled sources that read all GPUs at once."""
-    better: Callable[[], bool] = _never
+    better: Callable[[], bool] = lambda: False
     """Returns whether preferred sources measure every share now: then this one need not."""
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from exporter.clock import stale_after_seconds
 from exporter.model.reading import ACTIVITY_BYTES, ACTIVITY_RATIOS, Activity
 from exporter.sources.interface import OpenedGpu
 
@@ -160,29 +159,6 @@ def _rate(activity: Activity, name: str) -> float | None:
 def _sum(values: list[float], pieces: list[Piece]) -> float:
     """Return what these values, one for each piece, add up to in the time of their pieces."""
     return sum(value * piece.seconds for value, piece in zip(values, pieces, strict=True))
-
-
-class Demand:
-    """Which GPUs are wanted: those that no preferred source measures.
-
-    Workers request their GPU each round; the thread that reads all GPUs reads the wanted ones.
-    """
-
-    def __init__(self, interval_seconds: float) -> None:
-        """Take the interval between two rounds: a GPU that skips one is still wanted."""
-        self._longest_seconds = stale_after_seconds(interval_seconds)
-        self._asked: dict[str, float] = {}
-
-    def ask(self, gpu: OpenedGpu) -> None:
-        """Request this GPU in the present round, unless it is measured better."""
-        if not gpu.better():
-            self._asked[gpu.device.uuid] = gpu.journal.now
-
-    def wanted(self, now: float) -> frozenset[str]:
-        """Return the UUIDs of the GPUs that are wanted."""
-        return frozenset(
-            uuid for uuid, at in list(self._asked.items()) if now - at <= self._longest_seconds
-        )
 
 
 class HeldSource:

@@ -32,10 +32,6 @@ class Past:
     """Groups of hardware counters that have answered."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class Journal:
     """Notes why groups of readings are absent, and counts the reads that failed.
 
@@ -45,7 +41,7 @@ class Journal:
     """
 
     def __init__(
-        self, gpu: str, past: Past | None = None, progress: Callable[[], None] = _nothing
+        self, gpu: str, past: Past | None = None, progress: Callable[[], None] = lambda: None
     ) -> None:
         """Go on from `past`; sources call `progress` before each driver call.
 

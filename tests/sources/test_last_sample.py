@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Activity, Device
 from exporter.sources.interface import OpenedGpu
-from exporter.sources.last_sample import LEAST_COVERED_RATIO, MOST_HELD, Demand, Held, HeldSource
+from exporter.sources.last_sample import LEAST_COVERED_RATIO, MOST_HELD, Held, HeldSource
 from exporter.sources.reading_state import Journal
 
 FOREVER = 1e9
@@ -205,17 +205,3 @@ def test_a_source_reads_its_shares_from_the_round_after_they_are_known() -> None
     assert source.read(3.0) == {1: dcgm(0.1, age_seconds=1.0), 2: dcgm(0.9, age_seconds=1.0)}
     assert source.read(4.0) == {1: dcgm(0.1, age_seconds=2.0), 2: dcgm(0.9, age_seconds=2.0)}
     assert noted == ["GPU-a"] * 4
-
-
-def test_a_gpu_is_wanted_while_it_is_asked_for() -> None:
-    """And for three rounds more, in which its worker may be slow."""
-    demand, mine = Demand(interval_seconds=2.0), gpu()
-    assert demand.wanted(0.0) == frozenset()
-    mine.journal.now = 10.0
-    demand.ask(replace(mine, better=lambda: True))
-    assert demand.wanted(10.0) == frozenset()
-    demand.ask(mine)
-
-    assert demand.wanted(10.0) == {"GPU-a"}
-    assert demand.wanted(16.0) == {"GPU-a"}
-    assert demand.wanted(16.1) == frozenset()

@@ -123,7 +123,8 @@ class ChildCounters:
         self._failures = 0
         self._is_explained = False
         """Whether the child reported a state of all GPUs."""
-        self._paused = False
+        self.paused = False
+        """Whether the counters are released for another program."""
         self.facts: Mapping[str, str] = {}
         """Names and versions of the libraries that the last child uses."""
         self.supervisor = Supervisor(source, command or program(source), options, clock, self)
@@ -138,22 +139,17 @@ class ChildCounters:
 
     def pause(self) -> None:
         """Release the hardware counters for another program, such as a profiler."""
-        self._paused = True
+        self.paused = True
         self.supervisor.nudge()
 
     def resume(self) -> None:
         """Measure again."""
-        self._paused = False
+        self.paused = False
         with self._lock:
             note = self._notes.everywhere
             if note is not None and note.state == PAUSED:
                 self._notes.over(EVERYWHERE)
         self.supervisor.nudge()
-
-    @property
-    def paused(self) -> bool:
-        """Whether the counters are released for another program."""
-        return self._paused
 
     @property
     def state(self) -> CounterState | None:
@@ -209,7 +205,7 @@ class ChildCounters:
                 gpu.journal.absent(group, state, logged=True)
 
     def _state_of(self, gpu: OpenedGpu, share: int | None, now: float) -> str | None:
-        if self._paused and self.supervisor.has_released:
+        if self.paused and self.supervisor.has_released:
             # A GPU that cannot be measured at all is not reported as paused.
             note = self._notes.of_share(gpu.device.uuid, share)
             return note.state if note is not None and note.state in QUIET else PAUSED
@@ -234,7 +230,7 @@ class ChildCounters:
                 for source in self._sources
                 if source.is_wanted
             }
-            return Orders(tuple(wanted[uuid] for uuid in sorted(wanted)), self._paused)
+            return Orders(tuple(wanted[uuid] for uuid in sorted(wanted)), self.paused)
 
     def handle(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the child."""

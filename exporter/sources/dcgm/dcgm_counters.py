@@ -18,7 +18,7 @@ from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
 from exporter.sources.dcgm.renewal import Renewal
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target, fetch
 from exporter.sources.interface import DCGM, CounterOptions, CounterSource, NodeCounters, OpenedGpu
-from exporter.sources.last_sample import Demand, Held, HeldSource
+from exporter.sources.last_sample import Held, HeldSource
 
 USUAL_URL = "http://127.0.0.1:9400/metrics"
 """Where dcgm-exporter listens by default."""
@@ -116,7 +116,8 @@ class PageSource:
         self._cpu_seconds = cpu_seconds
         self._read_seconds: float | None = None
         self._stale_seconds = stale_after_seconds(options.interval_seconds)
-        self._demand = Demand(options.interval_seconds)
+        self._asked: dict[str, float] = {}
+        """By UUID: when a GPU that no preferred source measures last asked for its counters."""
         self._samples: dict[tuple[str, int | None], Held] = {}
         """By UUID and GPU instance."""
         self._renewals: dict[str, Renewal] = {}
@@ -161,9 +162,14 @@ class PageSource:
     @property
     def state(self) -> CounterState | None:
         """State of the source; None while no GPU wants it, and if there never was a page."""
-        if not self._expected or not self._demand.wanted(self._clock.monotonic()):
+        if not self._expected or not self._wanted(self._clock.monotonic()):
             return None
         return CounterState(self._up, self._failures_total, self._read_seconds)
+
+    def _wanted(self, now: float) -> frozenset[str]:
+        """Return the GPUs that want their counters, also where a worker has skipped a round."""
+        asked = list(self._asked.items())
+        return frozenset(uuid for uuid, at in asked if now - at <= self._stale_seconds)
 
     # Called by the thread.
 
@@ -174,7 +180,7 @@ class PageSource:
     def step(self) -> float:
         """Scrape if it is due; return after how many seconds to call this again."""
         now = self._clock.monotonic()
-        wanted = self._demand.wanted(now)
+        wanted = self._wanted(now)
         if not wanted:
             return STEP_SECONDS
         if now >= self._next:
@@ -299,8 +305,9 @@ class PageSource:
 
     def _note(self, gpu: OpenedGpu) -> None:
         """Record that the GPU wants its counters, and in its journal why any share has none."""
-        self._demand.ask(gpu)
         better = gpu.better()
+        if not better:
+            self._asked[gpu.device.uuid] = gpu.journal.now
         state = None if better else self._state_of(gpu)
         if state is None:
             gpu.journal.answered(DCGM)

@@ -180,7 +180,7 @@ class Fleet:
         elif self._slots.answered or not admitted:
             self._problems.note_driver(None)
         else:
-            self._problems.suspend()  # the workers find out whether it answers
+            self._problems.driver = None  # not logged: the workers find out whether it answers
         with self._slots.lock:
             if self._stopping:
                 return

@@ -37,10 +37,6 @@ class Problems:
             log.warning("%s; retrying", problem)
         self._logged = problem
 
-    def suspend(self) -> None:
-        """Forget the driver's problem, without a word in the log, until its state is known."""
-        self.driver = None
-
     def note_supervisor(self, error: Exception | None) -> None:
         """Note an unexpected error of the supervisor, or that it works (None)."""
         fault = None if error is None else f"supervising the GPUs failed: {in_words(error)}"

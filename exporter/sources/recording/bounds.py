@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from exporter.model.reading import SlotReport
@@ -72,8 +71,9 @@ def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
     if kind is str:
         return _text(value, field, LONGEST_TEXT)
     if dataclasses.is_dataclass(kind):
+        fields = dataclasses.fields(kind)
         return _ITEM_BYTES + sum(
-            [weight(getattr(value, name), name, names) for name in _fields(kind)]
+            [weight(getattr(value, each.name), each.name, names) for each in fields]
         )
     most = MOST_ITEMS_OF.get(field, MOST_ITEMS)
     if len(value) > most:
@@ -94,11 +94,6 @@ def _text(text: str, field: str, longest: int) -> int:
     if len(text) > longest:
         raise InvalidLine(field, f"text of at most {longest} characters")
     return _ITEM_BYTES + len(text) * (1 if text.isascii() else 4)
-
-
-@cache
-def _fields(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind))
 
 
 class MemoryBudget:

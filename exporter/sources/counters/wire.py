@@ -3,7 +3,7 @@
 
 The child writes one of these objects per line:
 
-* ``{"beat": N}``: it is alive; at least once a second
+* ``{"beat": true}``: it is alive; at least once a second
 * ``{"hello": {fact: text}}``: what it runs on (versions), once
 * ``{"gpu": UUID, "gpu_instance": null | N, "seconds": S, "ratios": {name: 0..}, "bytes": {name:
   0..}, "age_seconds": null | A}``: an activity; the names are those of `Activity`
@@ -68,7 +68,6 @@ class Port:
         """The descriptor that is written to."""
         self._lines = Lines()
         self._messages: list[dict[str, Any]] = []
-        self._beats = 0
         self.ended = False
         """Whether the exporter is gone or wants the child to end."""
 
@@ -87,8 +86,7 @@ class Port:
 
     def beat(self) -> None:
         """Write that the child is alive; to be called at least once a second."""
-        self._beats += 1
-        self.emit({"beat": self._beats})
+        self.emit({"beat": True})
 
     def messages(self) -> list[dict[str, Any]]:
         """Return what the exporter has sent since the last call; waits for nothing."""

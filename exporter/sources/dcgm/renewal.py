@@ -103,15 +103,6 @@ class Renewal:
         return max(self._intervals, default=None)
 
     @property
-    def is_slow(self) -> bool:
-        """Return whether its means are over more than LONGEST_AGE_SECONDS, so not to be added up.
-
-        An interval is known to one scrape.
-        """
-        interval = self.interval_seconds
-        return interval is not None and interval - self._look_seconds > LONGEST_AGE_SECONDS
-
-    @property
     def longest_seconds(self) -> float:
         """For how long rows may be shown without being renewed."""
         interval = self.interval_seconds
@@ -129,4 +120,5 @@ class Renewal:
         if interval is None:
             return DEFAULT_INTERVAL_SECONDS if stamped_seconds is None else stamped_seconds
         age = stamped_seconds or 0.0
-        return max(age, interval) if self.is_slow else age
+        # An interval is known to one scrape.
+        return max(age, interval) if interval - self._look_seconds > LONGEST_AGE_SECONDS else age

@@ -103,11 +103,6 @@ class Slot:
         """The GPU's name in the log."""
         return f"GPU {self.index}" + (f" ({self.uuid})" if self.uuid else "")
 
-    @property
-    def suspended(self) -> bool:
-        """True while the GPU is asleep and is not woken."""
-        return self.problem == SUSPENDED
-
     def set_problem(self, problem: str | None, level: int = logging.WARNING) -> None:
         """Note why the GPU cannot be read, or that it can (None); log each change."""
         if problem == self.problem:
@@ -218,7 +213,7 @@ class Slots:
                 for each in self._slots
                 if each.current is not None and not each.current.hung
                 # No call is made for these.
-                if not each.left_out and not each.suspended
+                if not each.left_out and each.problem != SUSPENDED
             }
             if not answering <= self._disowned:
                 return

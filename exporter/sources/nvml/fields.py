@@ -79,25 +79,21 @@ class FieldBatch:
         """The member of the group that is absent while a field has an impossible value."""
         self._retry_at = math.inf
         self._refusal: int = pynvml.NVML_ERROR_NOT_SUPPORTED
-        self._fields: tuple[Field, ...] = ()
+        self.fields: tuple[Field, ...] = ()
+        """The fields that are read: those that have answered or may answer."""
         self._set(fields)
 
     def _set(self, fields: Sequence[Field]) -> None:
-        self._fields = tuple(fields)
-        ranges = [FIELDS.get(field_id, COUNT) for field_id, _ in self._fields]
+        self.fields = tuple(fields)
+        ranges = [FIELDS.get(field_id, COUNT) for field_id, _ in self.fields]
         self._bounds = tuple((kind.lowest, kind.highest) for kind in ranges)
         # One entry more than there are fields: some drivers touch the entry past the end in NVLink
         # queries, which corrupts the heap with an exact array (nvitop, api/libnvml.py).
-        self._array = (pynvml.c_nvmlFieldValue_t * (len(self._fields) + 1))()
-        self._bytes = (c_char * (len(self._fields) * _ENTRY.size)).from_buffer(self._array)
-        for position, (field_id, scope) in enumerate(self._fields):
+        self._array = (pynvml.c_nvmlFieldValue_t * (len(self.fields) + 1))()
+        self._bytes = (c_char * (len(self.fields) * _ENTRY.size)).from_buffer(self._array)
+        for position, (field_id, scope) in enumerate(self.fields):
             self._array[position].fieldId = field_id
             self._array[position].scopeId = scope
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The fields that are read: those that have answered or may answer."""
-        return self._fields
 
     def read(self) -> dict[Field, float]:
         """Return the possible values of the fields that answered, in the driver's units.
@@ -111,10 +107,10 @@ class FieldBatch:
             self._retry_at = math.inf
             self._set(self._all)
             self._journal.answered(self._group, self._denial)
-        if not self._fields:
+        if not self.fields:
             return {}
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
-        code = call(self._handle, c_int32(len(self._fields)), byref(self._array))
+        code = call(self._handle, c_int32(len(self.fields)), byref(self._array))
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         values: dict[Field, float] = {}
@@ -123,7 +119,7 @@ class FieldBatch:
         doubted: Field | None = None
         entries = _ENTRY.iter_unpack(self._bytes)
         for field, (lowest, highest), (_, _, _, _, kind, code, raw) in zip(
-            self._fields, self._bounds, entries, strict=True
+            self.fields, self._bounds, entries, strict=True
         ):
             if code == pynvml.NVML_SUCCESS:
                 value = decode(raw, kind)
@@ -159,7 +155,7 @@ class FieldBatch:
         """
         values = self.read()
         if len(values) < len(self._all):
-            whole = self._fields == self._all
+            whole = self.fields == self._all
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA if whole else self._refusal)
         return [values[field] for field in self._all]
 
@@ -168,6 +164,6 @@ class FieldBatch:
         if pynvml.NVML_ERROR_NO_PERMISSION in refusals.values():
             self._journal.refused(NVML, self._group, self._denial)
         self._refusal = next(iter(refusals.values()))
-        self._set([field for field in self._fields if field not in refusals])
+        self._set([field for field in self.fields if field not in refusals])
         wait = min(retry_seconds(code, worked=False) for code in refusals.values())
         self._retry_at = min(self._retry_at, self._journal.now + wait)

@@ -126,8 +126,7 @@ class DriverTotals:
                 return None
         elif total - last > most_per_second * (now - at + LATCHED_SECONDS):
             return None
-        if self._fallen_at:
-            self._fallen_at.pop(key, None)
+        self._fallen_at.pop(key, None)
         self._last[key] = (total, now)
         return total
 

@@ -268,7 +268,7 @@ class Replay(AlwaysOn):
     def _report(self, report: SlotReport) -> SlotReport:
         index, device, reading = report.index, report.device, report.reading
         if device is not None:
-            device = self._once(index, "device", device, _renamed_device)
+            device = self._once(index, "device", device, lambda found: replace(found, source=NAME))
         if reading is not None:
             owner = device or reading.device
             reading = self._once(index, "reading", reading, lambda found: self._moved(found, owner))
@@ -316,7 +316,3 @@ class Replay(AlwaysOn):
         """Return the same, under this source's name in place of the recorded one's."""
         recorded = self._recording.header.source
         return {NAME if name == recorded else name: item for name, item in by_source.items()}
-
-
-def _renamed_device(device: Device) -> Device:
-    return replace(device, source=NAME)

@@ -83,13 +83,29 @@ class Wave:
 
     def integral(self, seconds: float) -> Rates:
         """Return what happened from 0 to `seconds`, which is at least 0."""
+        pairs, rest = divmod(seconds, 2 * self._beat)
+        # By phase: how long it lasted until then, and the integral of its wobble.
+        lengths = [2 * pairs * phase.seconds for phase in self._phases]
+        wobbles = [0.0] * len(lengths)
+        amplitude = _amplitude(self._key, int(pairs))
+        for sign in (amplitude, -amplitude):
+            scale = sign * self._beat / tau
+            start = 0.0
+            for number, phase in enumerate(self._phases):
+                length = min(rest, phase.seconds)
+                if length <= 0.0:
+                    break
+                angle = tau * start / self._beat
+                lengths[number] += length
+                wobbles[number] += scale * (cos(angle) - cos(angle + tau * length / self._beat))
+                rest -= length
+                start += phase.seconds
         totals = [0.0] * len(NOTHING)
-        for phase, (length, wobble) in zip(self._phases, self._lengths(seconds), strict=True):
-            if length:
-                totals = [
-                    total + rate * length + swing * wobble
-                    for total, rate, swing in zip(totals, phase.rates, phase.swings, strict=True)
-                ]
+        for phase, length, wobble in zip(self._phases, lengths, wobbles, strict=True):
+            totals = [
+                total + rate * length + swing * wobble
+                for total, rate, swing in zip(totals, phase.rates, phase.swings, strict=True)
+            ]
         return Rates._make(totals)
 
     def at(self, seconds: float) -> Rates:
@@ -108,26 +124,6 @@ class Wave:
         return Rates._make(
             rate + swing * wobble for rate, swing in zip(phase.rates, phase.swings, strict=True)
         )
-
-    def _lengths(self, seconds: float) -> list[tuple[float, float]]:
-        """Return for each phase how long it lasted until then, and the integral of its wobble."""
-        pairs, rest = divmod(seconds, 2 * self._beat)
-        lengths = [2 * pairs * phase.seconds for phase in self._phases]
-        wobbles = [0.0] * len(lengths)
-        amplitude = _amplitude(self._key, int(pairs))
-        for sign in (amplitude, -amplitude):
-            scale = sign * self._beat / tau
-            start = 0.0
-            for number, phase in enumerate(self._phases):
-                length = min(rest, phase.seconds)
-                if length <= 0.0:
-                    break
-                angle = tau * start / self._beat
-                lengths[number] += length
-                wobbles[number] += scale * (cos(angle) - cos(angle + tau * length / self._beat))
-                rest -= length
-                start += phase.seconds
-        return list(zip(lengths, wobbles, strict=True))
 
 
 def mixed(*numbers: int) -> int:

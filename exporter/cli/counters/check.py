@@ -10,25 +10,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from exporter.cli import config
 from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.cli.config.coerce import FORMAT, Kind, matched, option
 from exporter.cli.counters.machine import Machine, capability, restricted
-from exporter.cli.counters.memory import compared, pairs
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.status.readers import ask_daemon
-from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of, wrapped
+from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.errors import ConfigError, LibraryUnavailable, SourceError
-from exporter.model.snapshot import Snapshot
+from exporter.model.reading import share_name
+from exporter.model.snapshot import DRAM_PER_MEMORY_UTILIZATION, Snapshot
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
 from exporter.sources.cupti.library import CuptiLibrary
 from exporter.sources.cupti.release import Release, Unfit, fitting, installed
 from exporter.web.columns import ESTIMATE
+from exporter.web.facts import notice_of
+from exporter.web.wording.numbers import percent
 
 
 def _release(text: str) -> tuple[int, int]:
@@ -186,6 +188,30 @@ def check_all(library: CuptiLibrary, release: Release) -> list[Checked]:
     return found
 
 
+class Pair(NamedTuple):
+    """The driver's memory utilization beside the DRAM activity of a GPU: means of the last 10 s."""
+
+    gpu: str
+    memory_utilization_ratio: float
+    dram_estimate_ratio: float
+    """What the DRAM activity would be estimated at without counters."""
+    dram_ratio: float
+
+
+def pairs(snapshot: Snapshot) -> list[Pair]:
+    """Return the pair of each GPU that has both numbers."""
+    found = []
+    for gpu in snapshot.gpus:
+        for share in gpu.shares:
+            recent = share.recent
+            memory = None if recent is None else recent.memory_utilization_ratio
+            dram = None if recent is None else recent.active_ratio.get("dram")
+            if memory is not None and dram is not None:
+                name = share_name(gpu.device.index, share.gpu_instance)
+                found.append(Pair(name, memory, DRAM_PER_MEMORY_UTILIZATION * memory, dram))
+    return found
+
+
 def _sampled(checked: Checked) -> str:
     """Return what is measured, by unit and link."""
     named = (
@@ -196,6 +222,13 @@ def _sampled(checked: Checked) -> str:
     return ", ".join(dict.fromkeys(named))
 
 
+_LIKELY = f"{DRAM_PER_MEMORY_UTILIZATION} m"
+_PAIRS: tuple[Column[Pair], ...] = (
+    Column("GPU", lambda each: Cell(each.gpu), 1),
+    Column("m", lambda each: Cell(percent(each.memory_utilization_ratio)), 2, right=True),
+    Column(_LIKELY, lambda each: Cell(percent(each.dram_estimate_ratio)), 4, right=True),
+    Column("D", lambda each: Cell(percent(each.dram_ratio)), 3, right=True),
+)
 _LISTING: tuple[Column[Checked], ...] = (
     Column("CHIP", lambda each: Cell(safe(each.chip)), 1),
     Column("PASSES", lambda each: Cell(str(each.passes)), 3, right=True),
@@ -209,20 +242,30 @@ _SHEET: tuple[Column[Metric], ...] = (
 )
 
 
+def compared(found: Sequence[Pair], snapshot: Snapshot, screen: Screen) -> Iterator[str]:
+    """Yield one line for each GPU, and what the columns are."""
+    yield from laid_out(_PAIRS, found, screen)
+    note = (
+        "Means of the last 10 s. m: the driver's memory utilization; D: the DRAM activity that is "
+        f"measured, where GPUs without counters have the estimate {_LIKELY}."
+    )
+    for text in filter(None, (note, notice_of(snapshot))):
+        yield from screen.paragraph(text, "faint")
+
+
 def listing(every: Sequence[Checked], release: Release, screen: Screen) -> Iterator[str]:
     """Yield one line for each chip."""
     yield from laid_out(_LISTING, every, screen)
     note = (
         f"{release}: sampled are the signals that one pass counts. --chip CHIP shows the metrics."
     )
-    yield from (screen.painted(line, "faint") for line in wrapped(note, screen.columns))
+    yield from screen.paragraph(note, "faint")
 
 
 def sheet(checked: Checked, release: Release, screen: Screen) -> Iterator[str]:
     """Yield the metric of each signal of one chip."""
     passes = f"{checked.passes} pass{'' if checked.passes == 1 else 'es'}"
-    title = f"{checked.chip} by {release}, in {passes}"
-    yield from (screen.painted(line, "strong") for line in wrapped(title, screen.columns))
+    yield from screen.paragraph(f"{checked.chip} by {release}, in {passes}", "strong")
     yield from laid_out(_SHEET, checked.metrics, screen)
     if checked.missing:
-        yield from wrapped(f"missing: {', '.join(checked.missing)}", screen.columns)
+        yield from screen.paragraph(f"missing: {', '.join(checked.missing)}", "")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from exporter.cli.terminal.screen import Screen, safe, wrapped
+from exporter.cli.terminal.screen import Screen, safe
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.specs import GpuModel, assumed_precision
 
@@ -88,7 +88,7 @@ _LISTING: tuple[Column[GpuModel], ...] = (
 def listing(models: Sequence[GpuModel], screen: Screen) -> Iterator[str]:
     """Yield one line for each GPU model."""
     yield from laid_out(_LISTING, models, screen)
-    yield from (screen.painted(line, "faint") for line in wrapped(_NOTE, screen.columns))
+    yield from screen.paragraph(_NOTE, "faint")
 
 
 _NOTE = (

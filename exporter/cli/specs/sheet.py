@@ -50,8 +50,7 @@ def _ceiling_columns(model: GpuModelJson) -> tuple[Column[CeilingJson], ...]:
 def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
     """Yield everything that is known of one GPU model, with its sources."""
     row = gpu_model_json(model)
-    title = f"{safe(row.key)}: {safe(row.product)}"
-    yield from (screen.painted(line, "strong") for line in wrapped(title, screen.columns))
+    yield from screen.paragraph(f"{safe(row.key)}: {safe(row.product)}", "strong")
     yield from _facts(_identity(row), screen)
     yield ""
     yield from laid_out(_ceiling_columns(row), row.ceilings, screen)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that ``status`` prints: title, notices, the table of GPUs, advice."""
+"""The lines that ``status`` prints: title, notices, the table of GPUs in an order, advice."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
-from exporter.cli.status.order import fitted, ordered
 from exporter.cli.terminal.screen import Screen, cells, clip, safe, wrapped
 from exporter.cli.terminal.table import NOTHING, UNKNOWN, Cell, Column, laid_out
 from exporter.model.reading import share_name
@@ -21,8 +22,56 @@ from exporter.web.wording.phrases import critical, explained, title, unusual_win
 from exporter.web.wording.recorded import notice, recording_ended
 from exporter.web.wording.state import UNKNOWN as UNKNOWN_STATE
 from exporter.web.wording.state import UNUSED, is_near_its_roof, stall_level, state, tone
-from exporter.web.wording.summary import totals
-from exporter.web.wording.whose import unread_words
+from exporter.web.wording.summary import STATE_ORDER, TROUBLES, totals
+from exporter.web.wording.whose import owner, unread_words
+
+
+def _trouble(one: Facts) -> int:
+    word = state(one)
+    return STATE_ORDER.index(word) if word in STATE_ORDER else len(STATE_ORDER)
+
+
+ORDERS: Mapping[str, Callable[[Facts], Any]] = {
+    "trouble": _trouble,
+    "gpu": lambda one: 0,
+    "owner": lambda one: (owner(one) is None, owner(one) or ""),
+    "utilization": lambda one: -(one.busy_ratio or 0.0),
+    "saturation": lambda one: -one.saturation.ratio.lower if one.saturation else 0.0,
+    "mfu": lambda one: -(one.mfu_ratio or 0.0),
+    "idle": lambda one: (-(one.idle_seconds or 0.0), -(one.idle_ratio or 0.0)),
+}
+"""By name: what is compared, the least first; of equal ones, the first index."""
+
+
+def _groups(found: Sequence[Facts]) -> list[list[Facts]]:
+    """Return the GPUs; of one with MIG on, its board and then its instances."""
+    groups: list[list[Facts]] = []
+    for each in found:
+        if each.instance is None or not groups:
+            groups.append([])
+        groups[-1].append(each)
+    return groups
+
+
+def ordered(found: Sequence[Facts], name: str) -> tuple[Facts, ...]:
+    """Return the GPUs in an order of `ORDERS`, one with MIG on by the first of its instances."""
+    key = ORDERS[name]
+    groups = sorted(_groups(found), key=lambda group: min(map(key, group)))
+    return tuple(chain.from_iterable(groups))
+
+
+def fitted(found: Sequence[Facts], most: int) -> tuple[Sequence[Facts], Sequence[Facts]]:
+    """Return the GPUs that get one of `most` lines, and those that one more line sums up.
+
+    The calmest are summed up, and no GPU in trouble is, even if that takes more lines.
+    """
+    shown, summed = _groups(found), list[Facts]()
+    calm = [group for group in shown if not {*map(state, group)} & {*TROUBLES}]
+    calm.sort(key=lambda group: min(map(_trouble, group)))
+    while calm and len(found) - len(summed) > most - bool(summed):
+        shown.remove(calm[-1])
+        summed += calm.pop()
+    return (found, ()) if len(summed) < 2 else (tuple(chain.from_iterable(shown)), summed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +240,11 @@ def _above(view: View, screen: Screen) -> Iterator[str]:
     *above, last = wrapped(title, screen.columns)
     yield from (screen.painted(line, "strong") for line in above)
     yield screen.painted(last, "strong") + driver
-    yield from _painted(view.notices, "warning", screen)
+    for text in view.notices:
+        yield from screen.paragraph(text, "warning")
 
 
 def _below(view: View, screen: Screen) -> Iterator[str]:
-    yield from _painted(view.causes, "", screen)
-    yield from _painted(view.measure, "faint", screen)
-
-
-def _painted(texts: Sequence[str], tone: str, screen: Screen) -> Iterator[str]:
-    for text in texts:
-        yield from (screen.painted(line, tone) for line in wrapped(text, screen.columns))
+    for texts, tone in ((view.causes, ""), (view.measure, "faint")):
+        for text in texts:
+            yield from screen.paragraph(text, tone)

@@ -43,6 +43,10 @@ class Screen:
             return text
         return f"\x1b[{TONES[tone]}m{text}{_RESET}"
 
+    def paragraph(self, text: str, tone: str) -> Iterator[str]:
+        """Yield the text in the colours of a tone, on lines that fit."""
+        return (self.painted(line, tone) for line in wrapped(text, self.columns))
+
 
 def screen_of(stream: TextIO, environ: Mapping[str, str]) -> Screen:
     """Return what the stream can show now; a terminal may be resized at any time.

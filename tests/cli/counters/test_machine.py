@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.counters.check import machine_of
+from exporter.cli.counters.check import compared, machine_of, pairs
 from exporter.cli.counters.machine import ALLOW, NOTHING, SAMPLE, Machine, capability, restricted
-from exporter.cli.counters.memory import compared, pairs
 from exporter.cli.terminal.screen import Screen
 from exporter.model.snapshot import Recent, Snapshot
 from exporter.sources.cupti.release import Release, Unfit

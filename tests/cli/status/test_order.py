@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporter.cli.status.order import ORDERS, fitted, ordered
-from exporter.cli.status.render import rendered, view
+from exporter.cli.status.render import ORDERS, fitted, ordered, rendered, view
 from exporter.cli.terminal.screen import Screen
 from exporter.model.snapshot import Gpu, Holder
 from exporter.web.wording.facts import Facts, Range, Saturation

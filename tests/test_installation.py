@@ -3,37 +3,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib.util
+import sys
+from pathlib import Path
 
 import pytest
 
-from exporter.installation import CUPTI, Environment, command
+from exporter.installation import CUPTI, IMAGE, adding
 
-HOME = "/home/ada"
-VENV, TOOLS = f"{HOME}/gpu/.venv", f"{HOME}/.local/share"
-IMAGE = "/opt/roofline-exporter"
+FIND_SPEC = importlib.util.find_spec
 
 
 @pytest.mark.parametrize(
-    ("prefix", "known", "said"),
+    ("prefix", "has", "said"),
     [
-        (VENV, {"working": f"{HOME}/gpu"}, ".venv/bin/pip install {}"),
-        (VENV, {}, "~/gpu/.venv/bin/pip install {}"),
-        (f"{HOME}/my gpu/.venv", {}, "~/'my gpu/.venv'/bin/pip install {}"),
-        ("/usr", {}, "/usr/bin/pip install {}"),
-        (VENV, {"has_pip": False}, "uv pip install --python ~/gpu/.venv {}"),
-        (f"{TOOLS}/pipx/venvs/r", {"files": {"pipx_metadata.json"}}, "pipx inject r {}"),
-        (
-            f"{TOOLS}/uv/tools/r",
-            {"files": {"uv-receipt.toml"}, "has_pip": False},
-            "uv tool install --with {} roofline-exporter",
-        ),
-        (IMAGE, {}, f"sudo {IMAGE}/bin/pip install {{}}"),
-        (IMAGE, {"in_image": True}, "build an image with {} (docs/cupti.md#install)"),
+        ("{home}/gpu/.venv", "pip PWD", ".venv/bin/pip install {}"),
+        ("{home}/gpu/.venv", "pip", "~/gpu/.venv/bin/pip install {}"),
+        ("{home}/my gpu/.venv", "pip", "~/'my gpu/.venv'/bin/pip install {}"),
+        ("/usr", "pip", "/usr/bin/pip install {}"),
+        ("{home}/gpu/.venv", "", "uv pip install --python ~/gpu/.venv {}"),
+        ("{home}/pipx/venvs/r", "pip pipx_metadata.json", "pipx inject r {}"),
+        ("{home}/uv/r", "uv-receipt.toml", "uv tool install --with {} roofline-exporter"),
+        (IMAGE, "pip", f"sudo {IMAGE}/bin/pip install {{}}"),
+        (IMAGE, "NVIDIA_VISIBLE_DEVICES", "build an image with {} (docs/cupti.md#install)"),
     ],
 )
-def test_as_it_was_installed(prefix: str, known: dict[str, Any], said: str) -> None:
+def test_as_it_was_installed(
+    prefix: str, has: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By pip, pipx or uv, into an environment, the image or the system; paths as a shell has
     them, without the name of the user."""
-    here = Environment(prefix, **{"home": HOME, **known})
-    assert command(CUPTI, here) == said.format("'roofline-exporter[cupti]'")
+    here = prefix.format(home=tmp_path)
+    monkeypatch.setattr(sys, "prefix", here)
+    monkeypatch.setattr(
+        *(importlib.util, "find_spec"),
+        lambda name: ("pip" in has.split() or None) if name == "pip" else FIND_SPEC(name),
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PWD", str(Path(here).parent) if "PWD" in has else "/")
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    for each in has.split():
+        if "." in each:
+            Path(here).mkdir(parents=True)
+            (Path(here) / each).touch()
+        elif each.isupper() and each != "PWD":
+            monkeypatch.setenv(each, "all")
+
+    assert adding.__wrapped__(CUPTI) == said.format("'roofline-exporter[cupti]'")

@@ -16,13 +16,12 @@ from exporter.model.snapshot import (
     DRAM_ESTIMATE_ERROR_RATIO,
     LEAST_OF_DRAM_ESTIMATE,
     TIME_PARTS,
-    Bounds,
     Gpu,
     Rank,
     Recent,
     Share,
 )
-from exporter.web.wording.facts import WIDEST_BAND_RATIO
+from exporter.web.wording.facts import WIDEST_BAND_RATIO, Range
 
 LINKS = {
     "pcie_rx": "pcie_receive_bytes",
@@ -122,16 +121,16 @@ def measured(share: Share) -> Recent | None:
     return None if estimated else share.recent
 
 
-def likely_range(estimate: float) -> Bounds:
+def likely_range(estimate: float) -> Range:
     """Return the range of DRAM activity around its estimate, where nine of ten readings lie."""
     lower = max(estimate - DRAM_ESTIMATE_ERROR_RATIO, estimate * LEAST_OF_DRAM_ESTIMATE)
-    return Bounds(lower, min(1.0, estimate + DRAM_ESTIMATE_ERROR_RATIO))
+    return Range(lower, min(1.0, estimate + DRAM_ESTIMATE_ERROR_RATIO))
 
 
-def memory_busy(share: Share, values: Mapping[str, float]) -> Bounds | None:
+def memory_busy(share: Share, values: Mapping[str, float]) -> Range | None:
     """Return the measured DRAM activity of a share, else its likely range."""
     if "dram" in values:
-        return Bounds(values["dram"], values["dram"])
+        return Range(values["dram"], values["dram"])
     found = dram_estimate(share)
     return None if found is None else likely_range(found[0])
 

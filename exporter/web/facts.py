@@ -11,14 +11,7 @@ from typing import NamedTuple
 from exporter.derive import waits
 from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web.columns import ESTIMATE, is_old, measured_saturation, memory_busy, readings
-from exporter.web.wording.facts import (
-    Counting,
-    Facts,
-    Range,
-    Saturation,
-    XidSeen,
-    is_idle,
-)
+from exporter.web.wording.facts import Counting, Facts, Range, Saturation, XidSeen, is_idle
 from exporter.web.wording.measuring import GPM, relevant
 from exporter.web.wording.numbers import LONG, cut, profile_name
 from exporter.web.wording.recorded import down_reason, notice
@@ -109,7 +102,6 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
     idle_seconds = share.totals.idle_for_seconds
     roofs = roofline if recent is None else recent
     limited = {} if recent is None else recent.limited_ratio
-    moved = memory_busy(share, values)
     profiles = (
         profile_name(each.profile)
         for each in gpu.device.instances
@@ -128,7 +120,7 @@ def _with_work(facts: Facts, gpu: Gpu, share: Share, values: Mapping[str, float]
         clock_ratio=values.get("clock"),
         saturation=_saturation(share, values),
         mfu_ratio=None if recent is None else recent.model_flops_utilization_ratio,
-        memory_busy=None if moved is None else Range(moved.lower, moved.upper),
+        memory_busy=memory_busy(share, values),
         limiter=share.limiter if recent is None else recent.limiter,
         input_ratio=limited.get("input"),
         diagnoses=share.diagnoses,

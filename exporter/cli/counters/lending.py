@@ -8,7 +8,6 @@ not everybody who reaches the port.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.config import Url
+from exporter.cli.counters.machine import number_in
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress
 from exporter.cli.status.readers import ask_daemon
@@ -64,12 +64,8 @@ def process_of(url: Url, procfs: Path) -> int:
 
 def catches(pid: int, number: signal.Signals, procfs: Path) -> bool:
     """Return whether the process has a handler for a signal; without one, it could end it."""
-    try:
-        text = (procfs / str(pid) / "status").read_text("utf-8", "replace")
-    except OSError:
-        return False
-    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", text, re.MULTILINE)
-    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
+    caught = number_in(procfs / str(pid) / "status", "SigCgt", 16) or 0
+    return bool(caught >> (number - 1) & 1)
 
 
 def _is_own(host: str) -> bool:

@@ -30,17 +30,18 @@ _DRIVER = {
 
 def capability(procfs: Path) -> str | None:
     """Return the name of a capability of this process with which it may read counters."""
-    effective = _number(procfs / "self/status", "CapEff", 16) or 0
+    effective = number_in(procfs / "self/status", "CapEff", 16) or 0
     return next((name for name, bit in CAPABILITIES.items() if effective >> bit & 1), None)
 
 
 def restricted(procfs: Path) -> bool | None:
     """Return whether the driver lets administrators alone read counters; None if not known."""
-    found = _number(procfs / "driver/nvidia/params", "RmProfilingAdminOnly", 10)
+    found = number_in(procfs / "driver/nvidia/params", "RmProfilingAdminOnly", 10)
     return None if found is None else found != 0
 
 
-def _number(path: Path, name: str, base: int) -> int | None:
+def number_in(path: Path, name: str, base: int) -> int | None:
+    """Return the number behind a name in a file of /proc; None where it is not there."""
     try:
         found = re.search(rf"^{name}:\s*(\w+)$", path.read_text("utf-8", "replace"), re.MULTILINE)
         return None if found is None else int(found[1], base)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -28,8 +28,6 @@ INTERVAL = Kind(
 )
 
 SORT = choice(*ORDERS)
-
-_NO_REPLY = Reply("", Snapshot(0.0))
 
 
 def add_options(parser: config.Parser) -> None:
@@ -71,7 +69,7 @@ def run(invocation: Invocation) -> int:
             return 0
         if given.json:
             return _print_for_ever(reader, interval)
-        return watch(Refresher(reader, sort), interval, sys.stdout, invocation.environ)
+        return watch(_refreshed(reader, sort), interval, sys.stdout, invocation.environ)
 
 
 def _polling_every(settings: config.Settings, interval: float) -> config.Settings:
@@ -92,24 +90,21 @@ def _print(line: str) -> None:
     print(encodable(line, sys.stdout.encoding))
 
 
-class Refresher:
-    """Reads what to show next; while the daemon does not answer, shows the last reply and why."""
+def _refreshed(reader: Reader, sort: str) -> Callable[[], View]:
+    """Return what reads the next view; while the daemon does not answer, the last one and why."""
+    last = Reply("", Snapshot(0.0))
 
-    def __init__(self, reader: Reader, sort: str) -> None:
-        self._reader = reader
-        self._sort = sort
-        self._last = _NO_REPLY
-
-    def __call__(self) -> View:
-        """Read once."""
+    def read() -> View:
+        nonlocal last
         notices: tuple[str, ...] = ()
         try:
-            self._last = self._reader()
+            last = reader()
         except SourceError as error:
             notices = (str(error),)
-        last = self._last
         notices = (*notices, *last.notices)
-        return view(last.snapshot, notices, since_start=last.since_start, sort=self._sort)
+        return view(last.snapshot, notices, since_start=last.since_start, sort=sort)
+
+    return read
 
 
 def _print_for_ever(reader: Reader, interval_seconds: float) -> int:

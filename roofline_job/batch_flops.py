@@ -39,8 +39,6 @@ MOST_SOURCES = 16
 """Iterables of one thread for which a step is measured."""
 MOST_AGAIN = 16
 """Steps of one thread that are measured for their shapes alone: each is slower than the others."""
-MOST_SHAPES = 256
-"""Of one iterable: all of them are looked through for a batch of shapes that were not measured."""
 SECONDS_BETWEEN = 60
 """Before the next of these."""
 PREFETCHED = 2
@@ -219,8 +217,8 @@ class BatchFlops:
         if not source.units:
             return source.batches > WARM_UP
         is_new = batch not in source.units and bool(self._before)
-        is_room = self._again < MOST_AGAIN and len(source.units) < MOST_SHAPES
-        return is_new and is_room and self._account.clock() >= self._again_due_ns
+        is_due = self._again < MOST_AGAIN and self._account.clock() >= self._again_due_ns
+        return is_new and is_due
 
     def _at_beginning(self, source: Source) -> bool:
         """Return whether this batch is the first of a step."""
@@ -230,7 +228,7 @@ class BatchFlops:
 
     def _begin(self, loop: OpenLoop, source: Source) -> None:
         torch = sys.modules.get("torch")
-        if torch is None or not FlopCounter.is_free():
+        if torch is None or FlopCounter.running is not None:
             return
         problem = unfit(torch)
         clock = self._account.clock

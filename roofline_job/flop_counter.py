@@ -49,7 +49,7 @@ def unfit(torch: Any) -> str | None:
 class FlopCounter:
     """Counts in the thread that makes it, from `start` to `stop`; one at a time in a process."""
 
-    _running: FlopCounter | None = None
+    running: FlopCounter | None = None
 
     def __init__(self, torch: Any, wanted: Callable[[], bool]) -> None:
         """`wanted` is asked before each call whether to go on."""
@@ -73,14 +73,9 @@ class FlopCounter:
         """The FLOPs so far."""
         return sum(self.by_precision.values())
 
-    @classmethod
-    def is_free(cls) -> bool:
-        """Return whether no counter runs."""
-        return cls._running is None
-
     def start(self) -> None:
         """Wrap the two functions, and the replays of CUDA graphs, whose operators are not seen."""
-        FlopCounter._running = self
+        FlopCounter.running = self
         self._put(self._torch.nn.Module, "__call__", partial(self._counting, backward=False))
         self._put(self._torch.autograd, "backward", partial(self._counting, backward=True))
         for module, name in GRAPH_CLASSES:
@@ -94,8 +89,8 @@ class FlopCounter:
             if getattr(owner, name) is wrapper:
                 setattr(owner, name, original)
         self._replaced.clear()
-        if FlopCounter._running is self:
-            FlopCounter._running = None
+        if FlopCounter.running is self:
+            FlopCounter.running = None
         if self._thread == get_ident():
             self._leave()
 
@@ -126,7 +121,7 @@ class FlopCounter:
     def _enter(self, inputs: Any, *, backward: bool) -> bool:
         """Enter the mode; False inside another call, and where nothing is to be counted."""
         try:
-            if FlopCounter._running is not self or self._thread != get_ident():
+            if FlopCounter.running is not self or self._thread != get_ident():
                 return False
             if self._mode is not None:
                 self.backwards += backward

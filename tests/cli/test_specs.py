@@ -11,8 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter.cli.specs.command import find
-from exporter.cli.specs.listing import listing
-from exporter.cli.specs.sheet import sheet
+from exporter.cli.specs.sheet import listing, sheet
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.errors import ConfigError
 from exporter.exposition.pages import Pages

@@ -42,7 +42,7 @@ def _counting(client: None, unheard: None, monkeypatch: pytest.MonkeyPatch) -> I
     yield
     assert (nn.Module.__call__, torch.autograd.backward) == before
     assert torch._C._len_torch_dispatch_stack() == 0
-    assert FlopCounter.is_free()
+    assert FlopCounter.running is None
 
 
 class Transformer(nn.Module):  # type: ignore[misc]
@@ -285,11 +285,11 @@ def test_a_break_in_the_counted_step_ends_the_counting() -> None:
         train_on(model, batch)
         optimizer.step()
         if number == 3:
-            assert not FlopCounter.is_free()
+            assert FlopCounter.running is not None
             break
     train_on(model, batch)
 
-    assert FlopCounter.is_free()
+    assert FlopCounter.running is None
     assert measured().flops is None
 
 
@@ -365,7 +365,7 @@ def test_forked_children_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step()
         if number == 3:
             PROCESS.reset()  # as in the child
-            assert FlopCounter.is_free()
+            assert FlopCounter.running is None
 
 
 COMPILED = """

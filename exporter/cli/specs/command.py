@@ -38,8 +38,7 @@ def run(invocation: Invocation) -> int:
     settings, given = invocation.settings(), invocation.options
     form = option("--format", FORMAT, given.format)
 
-    from exporter.cli.specs.listing import listing
-    from exporter.cli.specs.sheet import sheet
+    from exporter.cli.specs.sheet import listing, sheet
     from exporter.specs import load_specs
     from exporter.web.api.convert import specs_answer
     from exporter.web.api.models.json import json_text

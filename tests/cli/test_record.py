@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pytest
 
+from exporter.cli.command import on_stop
 from exporter.cli.main import main
 from exporter.cli.record import RecordedRounds, check_path, record
 from exporter.errors import ConfigError, ExporterError
@@ -284,6 +285,18 @@ class restored_signals:
     def __exit__(self, *_error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def test_in_the_background_only_sigterm_stops_it() -> None:
+    """A script starts its background jobs with SIGINT ignored; its Ctrl-C is for another."""
+    calls: list[str] = []
+    with restored_signals():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        on_stop(lambda: calls.append("stop"))
+        signal.raise_signal(signal.SIGINT)
+        assert calls == []
+        signal.raise_signal(signal.SIGTERM)
+        assert calls == ["stop"]
 
 
 # The command

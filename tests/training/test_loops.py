@@ -177,18 +177,6 @@ def test_what_cannot_be_counted_is_left_out(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_two_loops_that_are_zipped_make_one_step_together(clock: Clock) -> None:
-    """Both waits count, at their own time; both batches, but step and samples only once."""
-    first = watch(loader(clock, [1] * 4), samples_per_batch=8)
-    second = watch(loader(clock, [10] * 4), samples_per_batch=8)
-    for _ in zip(first, second, strict=True):
-        clock.spend(100)
-
-    found = measured()
-    assert (found.phase_ns, found.wall_ns) == ({"data": 44}, 444)
-    assert found.counts == (4, 8, 32)
-
-
 def test_a_watched_iterable_inside_a_watched_one_counts_once(clock: Clock) -> None:
     """A generator over a watched loader: its time is data once, its batches are counted once."""
 

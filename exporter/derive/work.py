@@ -204,7 +204,7 @@ def recently_worked(
     saturation = recent.saturation_bounds
     if saturation is not None and rates is not None and rates.whole and not measured:
         saturation = _at_least(saturation, work.least_flops_per_second / rates.whole)
-    recent = replace(recent, saturation_bounds=saturation)
+        recent = replace(recent, saturation_bounds=saturation)
     return worked(recent, work, believed, measured=measured)
 
 

@@ -100,31 +100,6 @@ class Settled(NamedTuple):
         return Utilization(upper, upper, seconds, None, memory)
 
 
-class _Bounded(NamedTuple):
-    """Integrals of bounds, and the seconds over which they were known."""
-
-    seconds: float = 0.0
-    lower: float = 0.0
-    upper: float = 0.0
-
-    def after(self, bounds: Bounds | None, seconds: float) -> _Bounded:
-        """Return the integrals with one more interval."""
-        if bounds is None:
-            return self
-        return _Bounded(
-            self.seconds + seconds,
-            self.lower + bounds.lower * seconds,
-            self.upper + bounds.upper * seconds,
-        )
-
-    def mean_since(self, before: _Bounded) -> Bounds | None:
-        """Return the mean of each bound while it was known; None if it never was."""
-        seconds = self.seconds - before.seconds
-        if not seconds:
-            return None
-        return Bounds((self.lower - before.lower) / seconds, (self.upper - before.upper) / seconds)
-
-
 class _Mean(NamedTuple):
     """Integral of a rate, and the seconds over which it was known."""
 
@@ -140,6 +115,23 @@ class _Mean(NamedTuple):
     def since(self, before: _Mean) -> float | None:
         """Return the mean since `before`; None if it was never known."""
         return _over(self.integral - before.integral, self.seconds - before.seconds)
+
+
+class _Bounded(NamedTuple):
+    """Integrals of bounds."""
+
+    lower: _Mean = _Mean()
+    upper: _Mean = _Mean()
+
+    def after(self, bounds: Bounds | None, seconds: float) -> _Bounded:
+        """Return the integrals with one more interval."""
+        lower, upper = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+        return _Bounded(self.lower.after(lower, seconds), self.upper.after(upper, seconds))
+
+    def since(self, before: _Bounded) -> Bounds | None:
+        """Return the mean of each bound while it was known; None if it never was."""
+        lower, upper = self.lower.since(before.lower), self.upper.since(before.upper)
+        return None if lower is None or upper is None else Bounds(lower, upper)
 
 
 class _Mark(NamedTuple):
@@ -242,10 +234,10 @@ class RecentWindow:
 
     def _saturation_bounds(self) -> Bounds | None:
         then, now = self._marks[0], self._marks[-1]
-        bounds = now.saturation.mean_since(then.saturation)
+        bounds = now.saturation.since(then.saturation)
         if bounds is None:
             return None
-        seconds = now.saturation.seconds - then.saturation.seconds
+        seconds = now.saturation.lower.seconds - then.saturation.lower.seconds
         settled = now.settled.upper_since(then.settled)
         upper = 1.0
         if settled is not None and abs(settled.seconds - seconds) <= SAME_SECONDS:
@@ -297,7 +289,7 @@ class RecentWindow:
         saturated = _grown(after.saturation_seconds, before.saturation_seconds)
         units = _grown_each(now.units, then.units)
         work = _flops_bounds(before, after, ran.get("flops_upper"))
-        traffic = now.traffic.mean_since(then.traffic) if dram is None else None
+        traffic = now.traffic.since(then.traffic) if dram is None else None
         counted = now.unread == then.unread
         point = intensity(sum(flops.values()), dram) if flops and counted else None
         likely = moved = None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.exposition.catalogue import CATALOGUE, SECTIONS, selected
-from exporter.exposition.docs import metrics_page
+from exporter.exposition.docs import updated
 from exporter.exposition.family import Family
 from exporter.exposition.processes import PER_PROCESS, ProcessRows
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
@@ -110,6 +110,6 @@ def test_exclude_matches_whole_names() -> None:
 
 
 def test_docs_are_up_to_date() -> None:
-    """docs/metrics.md is what the catalogue says now."""
+    """The tables of docs/metrics.md are what the catalogue says now."""
     written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == metrics_page(), "run: make docs"
+    assert written == updated(written), "run: make docs"

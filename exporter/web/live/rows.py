@@ -90,11 +90,10 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
         moved = f"{'' if few == many else 'at most '}{si(many, 'B/s')} of DRAM traffic"
         if likely is not None:
             moved += f", likely {si(likely[0], 'B/s')} to {si(likely[2], 'B/s')}"
-        point = f"somewhere {least} {si(bounds[1], 'FLOP/s')}, {moved}"
-        stated = numbers.get("stated")
+        ends, stated = f"{least} {si(bounds[1], 'FLOP/s')}, {moved}", numbers.get("stated")
+        point = f"somewhere {ends}"
         if stated is not None and likely is not None:
             said = f"about {si(stated, 'FLOP/s')} at about {intensity(stated / likely[1])}"
-            ends = f"{least} {si(bounds[1], 'FLOP/s')}, {moved}"
             point = f"{said}, from the job and the driver; {ends}"
     elif "ceilings" not in numbers:
         point = "its ceilings are not known, so no place on the chart"

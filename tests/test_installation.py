@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from exporter.installation import CUPTI, IMAGE, adding
-
-FIND_SPEC = importlib.util.find_spec
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ FIND_SPEC = importlib.util.find_spec
         ("{home}/pipx/venvs/r", "pip pipx_metadata.json", "pipx inject r {}"),
         ("{home}/uv/r", "uv-receipt.toml", "uv tool install --with {} roofline-exporter"),
         (IMAGE, "pip", f"sudo {IMAGE}/bin/pip install {{}}"),
-        (IMAGE, "NVIDIA_VISIBLE_DEVICES", "build an image with {} (docs/cupti.md#install)"),
+        (IMAGE, "image", "build an image with {} (docs/cupti.md#install)"),
     ],
 )
 def test_as_it_was_installed(
@@ -34,19 +33,17 @@ def test_as_it_was_installed(
     """By pip, pipx or uv, into an environment, the image or the system; paths as a shell has
     them, without the name of the user."""
     here = prefix.format(home=tmp_path)
+    given = has.split()
+    known = {"pip": find_spec("pip") if "pip" in given else None}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: known.get(name))
     monkeypatch.setattr(sys, "prefix", here)
-    monkeypatch.setattr(
-        *(importlib.util, "find_spec"),
-        lambda name: ("pip" in has.split() or None) if name == "pip" else FIND_SPEC(name),
-    )
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PWD", str(Path(here).parent) if "PWD" in has else "/")
+    monkeypatch.setenv("PWD", str(Path(here).parent) if "PWD" in given else "/")
     monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
-    for each in has.split():
-        if "." in each:
-            Path(here).mkdir(parents=True)
-            (Path(here) / each).touch()
-        elif each.isupper() and each != "PWD":
-            monkeypatch.setenv(each, "all")
+    if "image" in given:
+        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    for name in (each for each in given if "." in each):
+        Path(here).mkdir(parents=True)
+        (Path(here) / name).touch()
 
     assert adding.__wrapped__(CUPTI) == said.format("'roofline-exporter[cupti]'")

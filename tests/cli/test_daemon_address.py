@@ -21,7 +21,7 @@ from exporter.cli import config
 from exporter.cli.config import Settings
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress, get
-from exporter.errors import ConfigError, SourceError
+from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
 from tests.serving import serving
 
@@ -346,8 +346,6 @@ def test_the_flags_come_before_the_web_configuration(
     port, tls = start(), f"  cert_file: {pki.path('elsewhere.pem')}\n"
     assert _status(web(port, tls, "--url.ca-file", pki.path("ca.pem"))) == 200
     assert _status(web(port, tls, "--url.insecure")) == 200
-    with pytest.raises(ConfigError, match="beside it"):
-        _status(web(port, tls, "--url.insecure", "--url.ca-file=/x"))
 
 
 def test_a_web_configuration_that_cannot_be_read(tmp_path: Path) -> None:

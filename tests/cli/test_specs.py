@@ -21,7 +21,6 @@ from exporter.specs.book import bare_name
 from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests.cli.outcomes import outcome
-from tests.terminals import Terminal, environment
 
 OWN = """
 sources: {LAB: our own bench}
@@ -299,18 +298,3 @@ def test_a_mistake_is_one_line(
 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"roofline-exporter: {message}")
-
-
-# As a command.
-
-
-@pytest.mark.parametrize("columns", [60, 160])
-def test_in_a_terminal(columns: int, book: SpecBook) -> None:
-    """It fits, with colours unless they are not wanted."""
-    for changes, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
-        for words in (("specs",), ("specs", "h100-sxm5-80gb")):
-            shown = Terminal(columns, 24, *words, env=environment(**changes))
-            assert shown.wait() == 0
-            assert max(map(cells, shown.lines)) <= columns
-            assert "h100-sxm5-80gb" in shown.lines[0] or len(shown.lines) > len(book.models)
-            assert ("\x1b" in shown.output) == coloured

@@ -157,18 +157,6 @@ def test_a_training_loop_may_begin_while_an_evaluating_one_is_kept(bench: Bench)
     assert measured().phase_ns.get("eval", 0) <= 5
 
 
-def test_steps_never_fall_when_an_optimizer_is_first_seen(bench: Bench) -> None:
-    """Batches were counted as steps until then; the count waits for the truth to catch up."""
-    optimizer, found = Optimizer(), []
-    for batch in watch(range(1, 33)):
-        if batch % 4 == 0:
-            optimizer.step()
-        found.append(measured().steps)
-
-    assert found == sorted(found)
-    assert (found[2], found[-1]) == (3, 8)
-
-
 def arriving(batches: int, ahead: int) -> Iterator[int]:
     """Yield batches as a loop does that asks for some of them before it needs them."""
     iterator, arrived, is_over = iter(watch(range(batches))), 0, False

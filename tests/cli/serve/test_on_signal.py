@@ -132,17 +132,6 @@ class Counters:
         self.asked.put("resume")
 
 
-def test_all_counters_are_handed_over_and_back() -> None:
-    counters = [Counters(), Counters()]
-    lender = Lender(counters)
-    lender.start()
-
-    lender.pause()
-    assert [each.asked.get(timeout=SECONDS) for each in counters] == ["pause", "pause"]
-    lender.resume()
-    assert [each.asked.get(timeout=SECONDS) for each in counters] == ["resume", "resume"]
-
-
 def test_the_last_word_holds() -> None:
     """A handler may interrupt another one."""
     counters = Counters()
@@ -158,6 +147,7 @@ def test_the_last_word_holds() -> None:
 
 @pytest.mark.parametrize("problem", [RuntimeError("no"), SystemExit()])
 def test_one_that_fails_does_not_end_it(problem: BaseException) -> None:
+    """The others are handed over and taken back all the same."""
     counters = [Counters(problem), Counters()]
     lender = Lender(counters)
     lender.start()

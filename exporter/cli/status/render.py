@@ -245,6 +245,6 @@ def _above(view: View, screen: Screen) -> Iterator[str]:
 
 
 def _below(view: View, screen: Screen) -> Iterator[str]:
-    for texts, tone in ((view.causes, ""), (view.measure, "faint")):
+    for texts, painted in ((view.causes, ""), (view.measure, "faint")):
         for text in texts:
-            yield from screen.paragraph(text, tone)
+            yield from screen.paragraph(text, painted)

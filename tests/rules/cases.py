@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from exporter.model.xids import XIDS
 from tests.rules.promtool import (
     HOUR,
     MINUTE,
+    STEP_SECONDS,
     Expected,
     Labels,
     Series,
@@ -110,14 +112,20 @@ def pod(name: str, labels: Labels = GPU, spell: tuple[float, float] = (0, 1e9)) 
 def given(
     *spells: tuple[str, float, float], held_value: float | Value = 0, labels: Labels = GPU
 ) -> list[Series]:
-    """A GPU that the kubelet gives to one pod after another, which somebody holds at times."""
+    """A GPU that the kubelet gives to one pod after another, which somebody holds at times.
+
+    All of it changes at multiples of `STEP_SECONDS`.
+    """
     is_held = held_value if callable(held_value) else piecewise((0, held_value))
 
     def allocated(at: float) -> float:
         return float(any(start <= at < end for _, start, end in spells))
 
-    cuts = sorted({0.0, *(at for _, *ends in spells for at in ends if at < 1e6)})
-    unopened = total(*((at, allocated(at) * (1 - (is_held(at) or 0.0))) for at in cuts))
+    def unopened(at: float) -> float:
+        steps = range(0, ceil(at), STEP_SECONDS)
+        unused = (step for step in steps if allocated(step) and not is_held(step))
+        return float(sum(min(STEP_SECONDS, at - step) for step in unused))
+
     return [
         gauge("gpu_held", is_held, labels),
         gauge("gpu_allocated", allocated, labels),

@@ -258,24 +258,6 @@ def test_who_changes_the_driver_waits_for_the_pod(
     assert terms == [{"matchExpressions": [each]} for each in MAY_STAY]
 
 
-def test_claims_all_gpus_without_a_runtime_class() -> None:
-    """With admin access, which takes none away; no resource of a device plugin is asked for."""
-    made = objects({"dra": {"enabled": True}})
-    pod, container = _pod(made), _exporter(made)
-    template = _of_kind(made, "ResourceClaimTemplate")
-    assert "runtimeClassName" not in pod
-    (claim,) = pod["resourceClaims"]
-    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
-    assert container["resources"]["claims"] == [{"name": claim["name"]}]
-    assert not [key for key in container["resources"]["limits"] if "/" in key]
-    (request,) = template["spec"]["spec"]["devices"]["requests"]
-    assert request["exactly"] == {
-        "deviceClassName": "gpu.nvidia.com",
-        "allocationMode": "All",
-        "adminAccess": True,
-    }
-
-
 # What monitors it
 
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +22,6 @@ from tests.abuse.target import (
     Record,
     is_running,
     memory_mb,
-    status,
     threads,
     under_attack,
 )
@@ -39,68 +36,6 @@ STORM = 3000
 BOMB_SECONDS = 9.0
 """In which a recording would have needed more than is allowed."""
 MORE_THREADS = 8
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture(name="blocked")
-def _blocked() -> Iterator[tuple[int, int]]:
-    """A pipe that is full and stays so: the end to write to, and the one nobody reads."""
-    reader, writer = os.pipe()
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
-    yield writer, reader
-    os.close(reader)
-    with contextlib.suppress(OSError):
-        os.close(writer)
-
-
-def fill(pipe: int) -> None:
-    """Write to a pipe until no byte more fits; its other writers still block."""
-    with open(f"/proc/self/fd/{pipe}", "wb", buffering=0, opener=_without_waiting) as file:
-        while file.write(b"x"):
-            pass
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-
-
-@pytest.mark.parametrize("full_from", ["the start", "later on"])
-def test_nobody_reads_standard_error(blocked: tuple[int, int], full_from: str) -> None:
-    """It serves, reloads and ends all the same."""
-    writer, _ = blocked
-    port = free_port()
-    if full_from == "the start":
-        fill(writer)
-    flags = ("--demo", f"--web.listen-address=127.0.0.1:{port}", "--no-source.training")
-    child = subprocess.Popen(
-        [*COMMAND, "serve", *flags],
-        cwd=ROOT,
-        env=environment(),
-        stderr=writer,
-    )
-    try:
-        wait_until(lambda: status(port, "/-/healthy") == 200, 15, "healthy")
-        fill(writer)
-        for _ in range(50):
-            child.send_signal(signal.SIGHUP)  # each is a line
-            time.sleep(0.01)
-        deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:
-            assert status(port, "/-/healthy") == 200
-            assert status(port, "/metrics") == 200
-            time.sleep(0.1)
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(END_SECONDS) == 0
-    finally:
-        child.kill()
-        child.wait()
 
 
 def test_a_storm_of_reloads(start_demo: StartDemo, tmp_path: Path, record_property: Record) -> None:

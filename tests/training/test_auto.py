@@ -214,37 +214,19 @@ def test_a_failure_of_ours_never_reaches_the_job(
 
 @pytest.mark.parametrize(
     ("module", "name", "reason"),
-    [
-        ("dataloader", "_BaseDataLoaderIter", "loaders"),
-        ("dataloader", "DataLoader", "loaders"),
-        ("optimizer", "register_optimizer_step_post_hook", "optimizers"),
-        ("autocast_mode", "autocast", "autocast"),
-        ("serialization", "save", "checkpoints"),
-    ],
+    [("dataloader", "DataLoader", "loaders"), ("autocast_mode", "autocast", "autocast")],
 )
 def test_a_torch_without_a_name_is_left_alone(
-    clock: Clock,
-    torch: FakeTorch,
-    module: str,
-    name: str,
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    torch: FakeTorch, module: str, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Private names may move: the job runs without that part then, and the log says so."""
+    """Names that no real PyTorch can do without; `test_next_release` takes away the others."""
     loader_class = torch.dataloader.DataLoader
-    save = torch.torch.save
     delattr(getattr(torch, module), name)
     start(monkeypatch)
-    for _ in range(2):
-        for _ in loader_class([BATCH, BATCH]):
-            save(1)
-            torch.step(object())
-    list(watch(loader_class([BATCH])))
-    list(watch([1]))
+    for loader in (loader_class([BATCH]), watch(loader_class([BATCH]))):
+        assert list(loader) == [BATCH]
 
     assert list(degraded.FOUND) == [reason]
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_without_loaders_steps_tell_that_the_job_works(
@@ -364,21 +346,3 @@ def test_ready_batches(started: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(iterator._data_queue, "qsize", unknown)
     assert ready_batches(iterator) == 1
     assert ready_batches(None) is None
-
-
-@pytest.mark.parametrize("name", ["_task_info", "_data_queue", "_tasks_outstanding"])
-def test_ready_batches_of_another_torch_are_not_known(
-    clock: Clock, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """That alone is lost then."""
-    start(monkeypatch)
-    loader = torch.loader([BATCH])
-    loader.num_workers = 2
-    iterator = with_workers(iter(loader), finished=2, out_of_order=1, under_way=3)
-    delattr(iterator, name)
-    next(iterator)
-
-    (account,) = PROCESS.accounts
-    assert account.loader["workers"] == 2
-    assert account.loader["ready_batches"] is None
-    assert list(degraded.FOUND) == ["loader_details"]

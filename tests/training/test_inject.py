@@ -133,35 +133,9 @@ def clients() -> set[str]:
     return {name for name in sys.modules if name.partition(".")[0] == "roofline_job"}
 
 
-def test_the_client_is_loaded_by_its_path(injected: dict[str, Any]) -> None:
-    """Under its own name, and once."""
-    injected["begin"]()
-
-    assert clients() == STARTED
-    package = sys.modules["roofline_job"]
-    assert package is not roofline_job
-    assert package.__file__ == roofline_job.__file__
-    finder = sys.meta_path[0]
-    assert type(finder) is sys.modules["roofline_job.imports"].Finder
-    injected["begin"]()
-    assert sys.modules["roofline_job"] is package
-    assert sys.meta_path[0] is finder
-
-
 def test_old_pythons_get_nothing(injected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The client needs 3.10."""
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
-
-    injected["begin"]()
-
-    assert clients() == set()
-
-
-def test_a_failure_leaves_nothing_behind(injected: dict[str, Any], tmp_path: Path) -> None:
-    """As if it had not been asked for."""
-    (tmp_path / "__init__.py").write_text("")
-    (tmp_path / "auto.py").write_text("import roofline_job\nraise ValueError('broken')\n")
-    injected["FOLDER"] = str(tmp_path / "inject")
 
     injected["begin"]()
 
@@ -179,20 +153,6 @@ print(os.pathsep.join(sys.path))
 def test_without_any_there_is_none(tmp_path: Path, bare: str) -> None:
     """Where nothing is shadowed, no module of that name exists afterwards."""
     assert outcome(run(bare, SHOWN, INJECT)) == outcome(run(bare, SHOWN))
-
-
-def test_child_processes_inherit_it(none: Path, bare: str) -> None:
-    """PYTHONPATH stays in the environment although the folder leaves `sys.path`."""
-    code = (
-        "import os, subprocess, sys\n"
-        f"assert {str(INJECT)!r} not in sys.path\n"
-        "print(os.environ['PYTHONPATH'])\n"
-        f"sys.stdout.flush(); subprocess.run([sys.executable, '-c', {MODULES!r}])\n"
-    )
-    path, names = run(bare, code, INJECT, none).stdout.splitlines()
-
-    assert path == os.pathsep.join((str(INJECT), str(none)))
-    assert set(ast.literal_eval(names)) >= STARTED
 
 
 def test_there_is_one_client(none: Path, bare: str) -> None:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
 from roofline_job.thread_accounts import NEVER, ThreadAccount
 from tests.training.conftest import Clock
-from tests.training.listener import ROOT, Listener, run_job
+from tests.training.listener import Listener, run_job
 from tests.training.measured import Optimizer, measured
 
 
@@ -249,31 +247,6 @@ def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
 
     assert names[:-1] == ["a_b_c", "__", "x" * 128, "é" * 64]
     assert names[-1].startswith("job@")
-
-
-def test_it_can_be_imported_without_the_daemons_dependencies(tmp_path: Path) -> None:
-    """In a job's environment there is nothing but Python, and nothing of the exporter is loaded."""
-    source = """
-        import sys
-        before = set(sys.modules)
-        sys.path.insert(0, sys.argv[1])
-        from roofline_job import phase, step, watch
-        list(watch([1], job="job"))
-        new = {name.partition(".")[0] for name in set(sys.modules) - before}
-        print(sorted(new - set(sys.stdlib_module_names)))
-        """
-    script = tmp_path / "job.py"
-    script.write_text("\n".join(line.strip() for line in source.splitlines()), encoding="utf-8")
-    # Isolated and without site-packages.
-    found = subprocess.run(
-        [sys.executable, "-I", "-S", str(script), str(ROOT)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"ROOFLINE_TRAINING_SOCKET": str(tmp_path / "nobody")},
-    )
-
-    assert found.stdout == "['roofline_job']\n"
 
 
 def test_a_child_has_the_switches_of_its_parent(client: None) -> None:

@@ -302,28 +302,6 @@ def test_switched_off() -> None:
     assert the_same("switched off", job, RUN).reports == ()
 
 
-OFF = """
-from roofline_job import phase, step, watch
-
-loader = DataLoader(torch.randn(40, 4), 4)
-print(watch(loader) is loader, watch(loader, job="tested", samples_per_batch=4) is loader)
-with phase("checkpoint"):
-    step(job="tested")
-print(type(iter(loader)).__next__.__module__, torch.save.__module__)
-print(sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks)
-"""
-
-
-def test_watch_is_switched_off() -> None:
-    """It gives back the loader itself; nothing is hooked."""
-    files = {"train.py": TRAIN + OFF}
-    done = baseline("watch off", Job([PYTHON, "train.py"], {"ROOFLINE_JOB_INSTRUMENT": "0"}, files))
-
-    assert (done.returncode, done.stderr, done.reports) == (0, "", ())
-    assert done.stdout.splitlines()[1] == "True True"
-    assert done.stdout.splitlines()[-1] == "OrderedDict()"
-
-
 def test_without_cuda_events() -> None:
     """Host time is counted as it is with them."""
     job = replace(SCRIPT, environ={"ROOFLINE_JOB_CUDA_EVENTS": "0"})

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import settings
 
-from exporter import installation
+from exporter import installation, log
 from tests import bare
 from tests.e2e.processes import Process
 
@@ -127,13 +128,20 @@ def processes() -> Iterator[list[Process]]:
 
 
 @pytest.fixture
-def restored_logging() -> Iterator[None]:
-    """Give the root logger back the handlers and the level that it had before the test."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+def restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what `log.setup` changes in the process; count the event loop's lines anew."""
+    monkeypatch.setattr(log, "_LIMIT", log.AsyncioLimit())
+    for module, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    states = [
+        (logger, logger.handlers[:], logger.filters[:], logger.level, logger.propagate)
+        for logger in (logging.getLogger(), logging.getLogger("asyncio"))
+    ]
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    for logger, handlers, filters, level, propagate in states:
+        logger.handlers[:], logger.filters[:] = handlers, filters
+        logger.setLevel(level)
+        logger.propagate = propagate
     logging.captureWarnings(False)
 
 

@@ -214,9 +214,7 @@ def test_the_event_loop_logs_ten_lines_a_minute(monkeypatch: pytest.MonkeyPatch)
     """Clients could cause them at will; the rest is counted."""
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr("exporter.log._LIMIT", log.AsyncioLimit())
     logger = logging.getLogger("asyncio")
-    monkeypatch.setattr(logger, "filters", [])
     stream = io.StringIO()
     for number in range(50):
         log.setup("info", "logfmt", stream)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roofline_job import identity, phase, reporter, summary, watch
+from roofline_job import identity, phase, process, reporter, summary, watch
 from roofline_job.launch import SUMMARY_VARIABLE, job_environment
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
@@ -33,7 +33,8 @@ LINE = r"roofline-exporter: 4 steps, waited 0\.\d s \(\d+ % of the loop\) for da
 
 @pytest.fixture(autouse=True)
 def _asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process be a job that `run` started."""
+    """Let this process be a job that `run` started, but keep its own handler of SIGTERM."""
+    monkeypatch.setattr(process, "before_termination", lambda finish: None)
     monkeypatch.setattr(summary, "_is_written", False)
     monkeypatch.setenv(summary.VARIABLE, "1")
     for name in (*identity.RANKS, "WORLD_SIZE"):

@@ -19,7 +19,7 @@ LEAST_USED = 0.58
 """Share of the window that cards take, as the page is opened."""
 
 # Each letter of a chart's labels as a box on the screen, with the label it is of.
-_FAULTS = """() => {
+FAULTS = """() => {
   const found = [];
   const say = (kind, what) => found.push(`${kind}: ${what}`);
   const shown = (node) => node.checkVisibility({visibilityProperty: true});
@@ -175,7 +175,7 @@ def test_the_node_at_every_size(serve: Serve, view: OpenPage, node: str) -> None
         shown.resize(size)
         used = page.evaluate(_USED)
         page.locator("#numbers summary").click()
-        faults[size] = page.evaluate(_FAULTS)
+        faults[size] = page.evaluate(FAULTS)
         page.locator("#numbers summary").click()
         if used < LEAST_USED:
             faults[size].append(f"only {used:.0%} of the window is used")
@@ -205,7 +205,7 @@ def test_the_view_of_one_gpu_at_every_size(
     faults = {}
     for size in SIZES:
         shown.resize(size)
-        faults[size] = page.evaluate(_FAULTS)
+        faults[size] = page.evaluate(FAULTS)
         chart, first = page.locator("#chart"), page.locator("#chart-use")
         boxes = chart.bounding_box(), first.bounding_box()
         if size != "phone" and boxes[0] and boxes[1] and boxes[0]["y"] != boxes[1]["y"]:

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,23 +43,15 @@ class Range:
 class Prometheus(PrometheusServer):
     """Also answers over ranges and about labels."""
 
-    def _get(self, path: str, **fields: str) -> Any:
-        url = f"{self._url.removesuffix('/query')}/{path}?{urllib.parse.urlencode(fields)}"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=30) as response:
-            answer = json.load(response)
-        assert answer["status"] == "success", answer
-        return answer["data"]
-
     def label_values(self, selector: str, label: str) -> list[str]:
-        values: list[str] = self._get(f"label/{label}/values", **{"match[]": selector})
+        values: list[str] = self.get(f"label/{label}/values", **{"match[]": selector})
         return values
 
     def over_time(self, expression: str, times: Range) -> list[Series]:
         """Every series with its samples at the steps of the range."""
         start = times.end - times.seconds
         fields = {"query": expression, "step": str(times.step)}
-        found: list[Series] = self._get(
+        found: list[Series] = self.get(
             "query_range", start=f"{start:.3f}", end=f"{times.end:.3f}", **fields
         )["result"]
         return found

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from tests.e2e.processes import Process
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 COMMAND = (sys.executable, "-m", "exporter")
 WATCH_INTERVAL_SECONDS = 0.2
@@ -209,26 +209,35 @@ class Daemon(Process):
         assert answer.status == 200, answer
         return Page(answer.text)
 
-    def wait_for_page(self, seconds: float, what: str, **wanted: float) -> Page:
-        """Wait for a page on which gpu_up of each index in `wanted` (``gpu0=1``) is so."""
+    def page_when(
+        self, true: Callable[[Page], bool], what: str, seconds: float = PATIENCE_SECONDS
+    ) -> Page:
+        """Wait for a page of which something is true."""
 
         def so() -> Page | None:
             page = self.metrics()
-            ups = {f"gpu{labels['gpu']}": value for labels, value in page.rows("gpu_up")}
-            return page if ups.items() >= wanted.items() else None
+            return page if true(page) else None
 
         return wait_until(so, seconds, what)
+
+    def wait_for_page(self, seconds: float, what: str, **wanted: float) -> Page:
+        """Wait for a page on which gpu_up of each index in `wanted` (``gpu0=1``) is so."""
+
+        def so(page: Page) -> bool:
+            ups = {f"gpu{labels['gpu']}": value for labels, value in page.rows("gpu_up")}
+            return ups.items() >= wanted.items()
+
+        return self.page_when(so, what, seconds)
 
     def wait_for_gpus(self, count: int, seconds: float = START_SECONDS) -> Page:
         """Wait until so many GPUs are up and have counted something."""
 
-        def so() -> Page | None:
-            page = self.metrics()
+        def so(page: Page) -> bool:
             ups = [value for _, value in page.rows("gpu_up")]
             observed = {labels["gpu"] for labels, _ in page.rows("gpu_observed_seconds_total")}
-            return page if sum(ups) == count == len(observed) else None
+            return sum(ups) == count == len(observed)
 
-        return wait_until(so, seconds, f"{count} GPUs up")
+        return self.page_when(so, f"{count} GPUs up", seconds)
 
     @contextmanager
     def watch(

@@ -52,18 +52,21 @@ class PrometheusServer(Process):
         )
         found = self.find_in_line(r'msg="Listening on" address=(127\.0\.0\.1:\d+)')
         self.address = found[1]
-        self._url = f"http://{self.address}/api/v1/query"
         self.find_in_line("Server is ready to receive web requests")
+
+    def get(self, path: str, **fields: str) -> Any:
+        """The data of an answer of its API."""
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(url, timeout=30) as response:
+            answer = json.load(response)
+        assert answer["status"] == "success", answer
+        return answer["data"]
 
     def query(self, expression: str, at: float | None = None) -> list[dict[str, Any]]:
         """Evaluate an expression, now or at a Unix time; the answer's result."""
-        fields = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
-        body = urllib.parse.urlencode(fields).encode()
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self._url, body, timeout=10) as response:
-            answer = json.load(response)
-        assert answer["status"] == "success", answer
-        result: list[dict[str, Any]] = answer["data"]["result"]
+        time = {} if at is None else {"time": f"{at:.3f}"}
+        result: list[dict[str, Any]] = self.get("query", query=expression, **time)["result"]
         return result
 
     def by_gpu(self, expression: str, at: float) -> dict[int, float]:

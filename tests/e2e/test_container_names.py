@@ -61,21 +61,7 @@ def workloads(page: Page) -> list[tuple[str, ...]]:
 
 def wait_for(daemon: Daemon, wanted: list[tuple[str, ...]]) -> Page:
     """The first page with these workloads."""
-    page: Page | None = None
-
-    def so() -> bool:
-        nonlocal page
-        page = daemon.metrics()
-        return workloads(page) == wanted
-
-    try:
-        wait_until(so)
-    except AssertionError:
-        assert page is not None
-        assert workloads(page) == wanted
-        raise
-    assert page is not None
-    return page
+    return daemon.page_when(lambda page: workloads(page) == wanted, f"workloads {wanted}")
 
 
 def test_containers_have_names_where_their_engines_can_be_asked(

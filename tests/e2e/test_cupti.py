@@ -17,7 +17,6 @@ from tests.fake_cupti import FakeCupti, uuid_of
 from tests.waiting import wait_until
 
 P = ".avg.pct_of_peak_sustained_elapsed"
-SECONDS = 30.0
 SAMPLED = [
     f"value sm__cycles_active{P} 80",
     f"value gr__cycles_active{P} 90",
@@ -42,16 +41,6 @@ def sample(make_driver: MakeDriver, start: StartDaemon, tmp_path: Path) -> Sampl
         return start(env, "--source.cupti", *flags, wait_for=1), fake
 
     return run
-
-
-def page_when(daemon: Daemon, what: str, true: Callable[[Page], bool]) -> Page:
-    """The first page of which something is true."""
-
-    def so() -> Page | None:
-        page = daemon.metrics()
-        return page if true(page) else None
-
-    return wait_until(so, SECONDS, what)
 
 
 def is_measured(page: Page) -> bool:
@@ -82,7 +71,7 @@ def lend(daemon: Daemon, word: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_geforce_is_measured_and_a_profiler_gets_the_counters(sample: Sample) -> None:
     daemon, fake = sample()
-    page = page_when(daemon, "measured", is_measured)
+    page = daemon.page_when(is_measured, "measured")
     assert page.value("gpu_sm_active_ratio", gpu="0") == pytest.approx(0.8)
     assert page.value("gpu_pipe_active_ratio", gpu="0", pipe="tensor") == pytest.approx(0.7)
     assert page.value("roofline_exporter_source_up", source="cupti") == 1
@@ -90,27 +79,24 @@ def test_a_geforce_is_measured_and_a_profiler_gets_the_counters(sample: Sample) 
         done = lend(daemon, "pause")
         assert (done.returncode, done.stdout) == (0, "released: cupti of GPU 0\n"), done.stderr
         assert fake.calls()[-3:-1] == ["cuptiPmSamplingStop", "cuptiPmSamplingDisable"]
-        bounded = page_when(daemon, "bounded", lambda page: not is_measured(page))
+        bounded = daemon.page_when(lambda page: not is_measured(page), "bounded")
         assert state(bounded) == "paused"
         assert bounded.value("gpu_up", gpu="0") == 1
         done = lend(daemon, "resume")
         assert (done.returncode, done.stdout) == (0, "resumed\n"), done.stderr
-        page_when(daemon, "measured again", is_measured)
+        daemon.page_when(is_measured, "measured again")
     assert watch.counters_fell() == []
 
 
 def test_a_child_that_is_killed_costs_readings_for_some_seconds(sample: Sample) -> None:
     daemon, _ = sample()
-    page_when(daemon, "measured", is_measured)
+    daemon.page_when(is_measured, "measured")
     with daemon.watch() as watch:
         (child,) = children(daemon)
         os.kill(child, signal.SIGKILL)
-        page_when(
-            daemon,
-            "a failure",
-            lambda page: page.get("roofline_exporter_source_failures_total", source="cupti") == 1,
-        )
-        page_when(daemon, "measured again", lambda page: is_measured(page) and not state(page))
+        failures = "roofline_exporter_source_failures_total"
+        daemon.page_when(lambda page: page.get(failures, source="cupti") == 1, "a failure")
+        daemon.page_when(lambda page: is_measured(page) and not state(page), "measured again")
     assert children(daemon) != [child]
     assert all(scrape.page.value("gpu_up", gpu="0") == 1 for scrape in watch.scrapes)
     assert watch.counters_fell() == []
@@ -119,11 +105,11 @@ def test_a_child_that_is_killed_costs_readings_for_some_seconds(sample: Sample) 
 
 def test_the_daemon_ends_with_its_child(sample: Sample) -> None:
     daemon, fake = sample()
-    page_when(daemon, "measured", is_measured)
+    daemon.page_when(is_measured, "measured")
     (child,) = children(daemon)
 
     os.kill(daemon.pid, signal.SIGTERM)
-    wait_until(lambda: not Path(f"/proc/{child}").exists(), SECONDS, "the child's end")
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), what="the child's end")
 
     assert fake.calls()[-1] == "cuptiProfilerDeInitialize"
 

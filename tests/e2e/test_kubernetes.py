@@ -20,7 +20,7 @@ from tests.e2e.containers import (
     exporter,
     fetch,
 )
-from tests.e2e.daemons import Daemon, Page
+from tests.e2e.daemons import Page
 from tests.sources.workload.kubernetes.kubelet import LIST, LIST_PODS, FakeKubelet
 from tests.sources.workload.kubernetes.messages import (
     container,
@@ -125,12 +125,6 @@ def _allocated(page: Page) -> dict[tuple[str, str], float]:
     }
 
 
-def _complete(daemon: Daemon) -> Page | None:
-    """A page on which every share is, with what the kubelet said of it."""
-    page = daemon.metrics()
-    return page if len(_allocated(page)) == len(ALLOCATED) else None
-
-
 def _is_complete(page: Page | None) -> bool:
     return page is not None and _allocated(page) == ALLOCATED
 
@@ -139,20 +133,6 @@ def _of_next(page: Page | None) -> Page | None:
     return (
         page if page is not None and page.rows("gpu_workload_info", workload_pod="next-0") else None
     )
-
-
-def _page_once(daemon: Daemon, what: str, **wanted: float) -> Page:
-    """A page on which the source's series have these values."""
-
-    def so() -> Page | None:
-        page = daemon.metrics()
-        have = {
-            name: page.get(f"roofline_exporter_source_{name}", source="kubernetes")
-            for name in wanted
-        }
-        return page if have == wanted else None
-
-    return wait_until(so, 20, what)
 
 
 def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
@@ -171,7 +151,9 @@ def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
         "--kubernetes.pod-labels=team",
         f"--path.procfs={_procfs(tmp_path / 'proc')}",
     )
-    page = wait_until(lambda: _complete(daemon), 20, "every GPU and the kubelet were read")
+    page = daemon.page_when(
+        lambda page: len(_allocated(page)) == len(ALLOCATED), "every GPU and the kubelet were read"
+    )
 
     assert _workloads(page) == WORKLOADS
     assert _allocated(page) == ALLOCATED
@@ -184,7 +166,10 @@ def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
 
     resources.stop()
     listed.stop()
-    page = _page_once(daemon, "the kubelet is missed", up=0)
+    page = daemon.page_when(
+        lambda page: page.get("roofline_exporter_source_up", source="kubernetes") == 0,
+        "the kubelet is missed",
+    )
 
     assert _workloads(page) == WORKLOADS
     assert _allocated(page) == ALLOCATED
@@ -193,12 +178,11 @@ def test_every_gpu_has_its_pod_also_while_the_kubelet_is_gone(
     before = page.value(unopened, gpu="1")
     assert before > 0
 
-    def later() -> Page | None:
-        page = daemon.metrics()
-        grown = page.value("roofline_exporter_source_age_seconds", source="kubernetes") > age
-        return page if grown and page.value(unopened, gpu="1") > before else None
+    def grown(page: Page) -> bool:
+        older = page.value("roofline_exporter_source_age_seconds", source="kubernetes") > age
+        return older and page.value(unopened, gpu="1") > before
 
-    page = wait_until(later, 10, "the last word grows old")
+    page = daemon.page_when(grown, "the last word grows old", 10)
     assert page.value(unopened, gpu="0") == page.value(unopened, gpu="2") == 0
     (line,) = [line for line in daemon.lines() if "source kubernetes" in line]
     assert "its last word stays" in line

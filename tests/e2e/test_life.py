@@ -169,11 +169,7 @@ def test_reload_uses_the_new_settings(configured: _Configured) -> None:
     assert len(configured.reload("configuration reloaded")) == 1
     lines = daemon.lines()
 
-    def capped() -> Page | None:
-        page = daemon.metrics()
-        return page if _peak(page) == 700e12 else None
-
-    after = wait_until(capped, 3, "the new ceiling")
+    after = daemon.page_when(lambda page: _peak(page) == 700e12, "the new ceiling", 3)
     assert daemon.lines() == lines, "requests are no events"
     assert after.names < before.names
     assert "gpu_fan_speed_ratio" not in after.names

@@ -17,8 +17,6 @@ GPUS = (
     Gpu("GPU-22222222-2e97-d125-629d-fd4e5734553f", minor=0),
 )
 """Slurm's first GPU, /dev/nvidia0, is the driver's GPU 1."""
-POLL_SECONDS = 30.0
-"""The files are read every 10 s."""
 
 
 @pytest.fixture
@@ -58,12 +56,7 @@ def unopened(page: Page) -> float:
 
 def wait_for_workloads(daemon: Daemon, wanted: dict[str, dict[str, str]]) -> Page:
     """Wait for a page that shows these workloads and no other."""
-
-    def so() -> Page | None:
-        page = daemon.metrics()
-        return page if workloads(page) == wanted else None
-
-    return wait_until(so, POLL_SECONDS, f"workloads {wanted}")
+    return daemon.page_when(lambda page: workloads(page) == wanted, f"workloads {wanted}")
 
 
 def test_a_job_from_its_prolog_to_its_epilog(

@@ -145,6 +145,15 @@ def restored_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logging.captureWarnings(False)
 
 
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    """Put back the handlers that a command replaces."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:

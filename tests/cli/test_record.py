@@ -262,12 +262,12 @@ def test_on_a_full_disk_the_file_stays_readable(
         assert len(gzip.decompress(path.read_bytes()).splitlines()) == len(ticks) + 1
 
 
+@pytest.mark.usefixtures("restored_signals")
 def test_a_disk_that_is_full_at_once_leaves_nothing_to_play(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """One line and exit code 1, on a device that is always full."""
-    with restored_signals():
-        code = main(["record", "/dev/full", "--force", "--demo", "--log.level=error"])
+    code = main(["record", "/dev/full", "--force", "--demo", "--log.level=error"])
 
     assert code == 1
     assert capsys.readouterr().err == (
@@ -276,27 +276,16 @@ def test_a_disk_that_is_full_at_once_leaves_nothing_to_play(
     )
 
 
-class restored_signals:
-    """Puts back the handlers that the command replaces."""
-
-    def __enter__(self) -> None:
-        self._before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-
-    def __exit__(self, *_error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-
+@pytest.mark.usefixtures("restored_signals")
 def test_in_the_background_only_sigterm_stops_it() -> None:
     """A script starts its background jobs with SIGINT ignored; its Ctrl-C is for another."""
     calls: list[str] = []
-    with restored_signals():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        on_stop(lambda: calls.append("stop"))
-        signal.raise_signal(signal.SIGINT)
-        assert calls == []
-        signal.raise_signal(signal.SIGTERM)
-        assert calls == ["stop"]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    on_stop(lambda: calls.append("stop"))
+    signal.raise_signal(signal.SIGINT)
+    assert calls == []
+    signal.raise_signal(signal.SIGTERM)
+    assert calls == ["stop"]
 
 
 # The command

@@ -88,6 +88,7 @@ class ScriptedPort(Port):
 @pytest.fixture
 def play(fake: Fakes, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, ScriptedPort]]:
     """Runs the program on a scenario for some seconds of the fake's time."""
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "what the program changes, until the test is over")
 
     def run(
         *lines: str,

@@ -461,6 +461,7 @@ def test_what_cannot_be_played_is_refused(tmp_path: Path, flags: list[str], mess
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.usefixtures("restored_logging")
 def test_once_prints_a_page_of_a_recording(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """Marked as replayed."""
     code = main(["once", "--replay", str(SAMPLE), "--log.level=error"])

@@ -220,6 +220,7 @@ def test_a_large_node_is_far_from_every_limit() -> None:
     assert next(read_ticks([line])).workloads == {"kubernetes": report}
 
 
+@pytest.mark.usefixtures("restored_logging", "restored_signals")
 @pytest.mark.parametrize("flag", ["--process.owner", "--no-process.owner"])
 def test_users_are_left_out_of_a_recording(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from roofline_job import captures, cuda_idle, degraded, flop_counter, process, reporter, wrapping
+from roofline_job import (
+    captures,
+    cuda_idle,
+    degraded,
+    flop_counter,
+    loops,
+    process,
+    reporter,
+    wrapping,
+)
 from roofline_job.captures import CAPTURES
 from roofline_job.cuda_idle import FREE_EVENTS
 from roofline_job.process import PROCESS
@@ -59,6 +68,7 @@ def _begin_anew() -> None:
         part.on = True
     CAPTURES.reset()
     FREE_EVENTS.clear()
+    loops._optimizer = type(None)  # of another test, in which its gradients showed what trains
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     if compiler is not None:  # what another test compiled
         compiler.cached_backends.clear()

@@ -22,18 +22,6 @@ def loader(clock: Clock, waits_ns: Iterable[int]) -> Iterator[int]:
         yield wait_ns
 
 
-def test_waits_are_data_and_the_rest_is_not(clock: Clock) -> None:
-    """W is the time in next(), the last one included; wall time is that of the loop."""
-    for _ in watch(loader(clock, [5, 7, 11])):
-        clock.spend(100)
-    clock.spend(1_000)
-
-    found = measured()
-    assert found.phase_ns == {"data": 23}
-    assert found.wall_ns == 323
-    assert (*found.counts, found.flops) == (3, 3, None, None)
-
-
 def test_asking_again_after_the_end_is_no_loop(clock: Clock) -> None:
     """Wall time does not run, and what the job said of the loop before stays."""
     iterator: Any = iter(watch(loader(clock, [1, 1]), flops_per_step=10))

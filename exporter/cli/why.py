@@ -39,12 +39,13 @@ def add_options(parser: config.Parser) -> None:
 
 def run(invocation: Invocation) -> int:
     """Say why; return 0 if a cause is shown, 3 if none is, 4 if evidence is missing."""
+    settings, name = invocation.settings(), invocation.options.name
+
     from exporter.cli.terminal.screen import encodable
     from exporter.web.api.convert import diagnosis_answer
     from exporter.web.api.models.json import json_text
     from exporter.web.facts import lines_of
 
-    settings, name = invocation.settings(), invocation.options.name
     reply = _read(settings)
     snapshot = reply.snapshot if name is None else _only(reply.snapshot, name)
     lines = [line for line in lines_of(snapshot) if line.share is not None]

@@ -26,6 +26,7 @@ _NOT_KNOWN = {
     "read_size_bytes": "the size of its reads cannot be read",
 }
 """By evidence that tells the causes of a data stall apart."""
+_FROM_INSIDE = "a job that is started with roofline-exporter run -- sees them itself"
 
 
 def finding(diagnosis: Diagnosis) -> str:
@@ -97,7 +98,10 @@ def _others(number: int) -> str:
 def not_known(missing_evidence: Sequence[str]) -> str:
     """Return why no cause can be told: "not known why: the states …"; "" if nothing is missing."""
     phrases = dict.fromkeys(_NOT_KNOWN[name] for name in missing_evidence if name in _NOT_KNOWN)
-    return f"not known why: {', '.join(phrases)}" if phrases else ""
+    if not phrases:
+        return ""
+    unseen = f"; {_FROM_INSIDE}" if "worker_running_ratio" in missing_evidence else ""
+    return f"not known why: {', '.join(phrases)}{unseen}"
 
 
 def shown(name: str, value: float) -> str:

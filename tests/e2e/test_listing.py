@@ -26,6 +26,13 @@ MOST_LINES_ON_A_PHONE = 2
 OWNERS = ("ann", "bob", None)
 
 _HEIGHTS = "(rows) => rows.map((row) => row.getBoundingClientRect().height)"
+# Where the text of a node begins and ends.
+_ENDS = """(node) => {
+  const range = document.createRange();
+  range.selectNodeContents(node);
+  const {left, right} = range.getBoundingClientRect();
+  return [left, right];
+}"""
 # How many lines of text each row has: tops of its words that are apart.
 _LINES = """(rows) => rows.map((row) => {
   const words = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
@@ -122,6 +129,18 @@ def test_eight_take_two_lines_each_on_a_phone_and_one_a_card(serve: Serve, view:
     page = view("phone").open(serve(_node(1)).url).page
     expect(page.locator("#gpus")).to_contain_text("57/80 GiB")
     expect(page.get_by_text("Data stall", exact=True)).to_have_count(1)
+
+
+def test_memory_that_is_the_hosts_covers_no_power_on_a_phone(serve: Serve, view: OpenPage) -> None:
+    """Its words are longer than those of others."""
+    page = view().open(serve(_node(3, gpu1=snapshots.gb10(1))).url).page
+    page.set_viewport_size(PHONE)
+    expect(page.locator("body.many")).to_be_visible()
+    row = page.get_by_role("row", name="GPU 1")
+    cells = (row.locator(f"[data-f={name}]") for name in ("memory", "power"))
+    memory, power = (cell.evaluate(_ENDS) for cell in cells)
+    assert memory[1] < power[0]
+    assert power[1] <= PHONE["width"]
 
 
 @pytest.mark.parametrize("scripts", [True, False])

@@ -282,6 +282,19 @@ def test_without_an_estimate_a_gpu_without_counters_has_no_place(
     expect(shown.page.locator("#roofline .note")).to_contain_text("Not on the chart")
 
 
+def test_bands_of_many_do_not_hide_what_is_below(serve: Serve, view: OpenPage) -> None:
+    """Only that of the selected GPU is filled, so that 64 of one kind are no opaque area."""
+    gpus = [snapshots.t4_estimate(index) for index in range(17)]
+    shown = view().open(serve(snapshots.snapshot(*gpus)).url)
+    bands = shown.page.locator("#roofline .region")
+    expect(bands).to_have_count(17)
+    filled = "(nodes) => nodes.filter((node) => getComputedStyle(node).fillOpacity > 0).length"
+    assert bands.evaluate_all(filled) == 0
+    shown.row("GPU 3").click()
+    expect(shown.row("GPU 3")).to_have_class(re.compile(r"\bselected$"))
+    assert bands.evaluate_all(filled) == 1
+
+
 def test_a_band_stays_below_the_roofs(serve: Serve, view: OpenPage) -> None:
     """At a clock above the datasheet's; DRAM that is counted beside pipes that are not, a line."""
     t4 = snapshots.t4_estimate(1)

@@ -282,6 +282,7 @@ export class RooflineChart {
       mark.bar.toggleAttribute("hidden", !chosen && Boolean(point));
       const trailed = chosen || mine.length <= TRAILS_OF_ALL;
       mark.trail.node.toggleAttribute("hidden", !trailed);
+      mark.area.classList.toggle("crowded", !trailed);
       if (trailed && this.tracks.of(key)) mark.trail.show(this.tracks.of(key), this.tracks.hole, this.axes);
     }
     const kinds = new Set(mine.flatMap(([key]) => this.marks.get(key).kinds));

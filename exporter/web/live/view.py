@@ -78,7 +78,7 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
             about=None if about is None else about[0],
             cause=None if said_of_it is None else _cause(said_of_it),
             means=means(facts),
-            measure=" ".join([*sentences(facts, title), *unread]) or None,
+            measure="\n".join([*sentences(facts, title), *unread]) or None,
         ),
         "columns": list(COLUMNS),
         "roofs": roofs(snapshot),

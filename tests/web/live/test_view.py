@@ -318,9 +318,9 @@ def test_the_node_says_once_what_would_measure_several_gpus() -> None:
 
 
 def test_a_scheduler_that_cannot_be_read_is_named() -> None:
-    """The workloads may be old then."""
-    node = snapshots.snapshot(snapshots.h100_training())
-    assert "measure" not in view(node) or "cannot be read" not in view(node)["measure"]
+    """The workloads may be old then. Each thing that is said has a line of its own."""
+    node = snapshots.snapshot(snapshots.t4_estimate())
+    assert "cannot be read" not in view(node)["measure"]
     kubelet = SourceState(up=False, failures_total=9, age_seconds=720.0)
     said = view(replace(node, sources={**node.sources, "kubernetes": kubelet}))["measure"]
-    assert said.endswith("Kubernetes cannot be read: what was known 12 min ago stays.")
+    assert said.splitlines()[1:] == ["Kubernetes cannot be read: what was known 12 min ago stays."]

@@ -428,14 +428,14 @@ class Settings:
     url: Url | None = _unset(
         "url",
         coerce.URL,
-        "Where status and healthcheck find the daemon, such as https://user:password@node7:19400; "
+        "Where the commands find the daemon, such as https://user:password@node7:19400; "
         "unset, on this node at web.listen-address.",
         reloadable=True,
     )
     url_user: str | None = _unset(
         "url.user",
         coerce.USER,
-        "The user that status and healthcheck are to the daemon.",
+        "The user that the commands are to the daemon.",
         reloadable=True,
     )
     url_password_file: Path | None = _unset(

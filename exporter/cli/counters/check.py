@@ -97,7 +97,9 @@ def _read(settings: config.Settings) -> Snapshot:
     """Return what the daemon of this machine reads; nothing where there is none."""
     try:
         return ask_daemon(daemon_of(settings, "counters check")).snapshot
-    except SourceError:
+    except SourceError as error:
+        if settings.url:
+            print(f"roofline-exporter: {error}", file=sys.stderr)
         return Snapshot(0.0)
 
 

@@ -31,7 +31,7 @@ CUDA = {CU12: "12.9", CU13: "13.0"}
 PAGE = REPOSITORY / "docs" / "cupti.md"
 UNIT = Metric("tensor", "x" * 90, "tensor_fp16", MetricForm.PERCENT)
 LINK = Metric("pcie_receive", "pcie__read_bytes.sum", "pcie_receive_bytes", MetricForm.BYTES)
-NOBODY = "--url=http://127.0.0.1:9"
+NOBODY = "--web.listen-address=127.0.0.1:9"
 COMMAND = (sys.executable, "-m", "exporter", "counters", "check", NOBODY)
 CHECKED = Checked("13.1.115", "TU102", 1, (UNIT, LINK), ("fp64",))
 
@@ -149,7 +149,8 @@ def test_a_mistake_is_one_line(
 def test_without_the_library_it_says_how_to_get_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No, and the command is next; of one chip there is nothing to say. Exit code 1."""
+    """No, and the command is next; of one chip there is nothing to say. Exit code 1. A daemon that
+    is named and does not answer is said, one of this node that does not run is not."""
     monkeypatch.setattr(releases, "DISTRIBUTIONS", {"no-such-package": "x"})
     install = "pip install 'roofline-exporter[cupti]'"
 
@@ -168,7 +169,9 @@ def test_without_the_library_it_says_how_to_get_it(
         "",
         f"roofline-exporter: CUPTI is not installed: {install}\n",
     )
-    assert outcome(capsys, "counters", "check", NOBODY, "--cuda=12.2")[0] == 1
+    code, _, err = outcome(capsys, "counters", "check", "--url=http://127.0.0.1:9", "--cuda=12.2")
+    asked = "http://127.0.0.1:9/api/v1/gpus: Connection refused"
+    assert (code, err) == (1, f"roofline-exporter: {asked}\n")
 
 
 @pytest.mark.parametrize(

@@ -105,16 +105,12 @@ def _read(settings: config.Settings) -> Snapshot:
 
 def machine_of(procfs: Path, cuda: tuple[int, int] | None, snapshot: Snapshot) -> Machine:
     """Return what this machine has of what CUPTI needs."""
-    sources = {
-        None if share.saturation is None else share.saturation.source
-        for gpu in snapshot.gpus
-        for share in gpu.shares
-    }
+    found = [share.saturation for gpu in snapshot.gpus for share in gpu.shares]
     try:
         cupti: Release | Unfit = fitting(installed(), cuda)[0]
     except Unfit as unfit:
         cupti = unfit
-    measured = bool(sources) and not sources & {None, ESTIMATE}
+    measured = bool(found) and all(each and each.source != ESTIMATE for each in found)
     return Machine(cupti, capability(procfs), restricted(procfs), measured)
 
 

@@ -43,6 +43,9 @@ def test_the_processes_of_a_gpu(serve: Serve, view: OpenPage, size: str) -> None
         ["4040", "compute", "ada", "python3", "4040 MiB", "150 %", "team-a/notebook-7"]
     )
     expect(page.locator("#processes tbody tr")).to_have_count(40)
+    for table in ("processes", "ceilings"):
+        height = "(head) => head.getBoundingClientRect().height"
+        assert page.locator(f"#{table} thead").first.evaluate(height) > 10, table
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
     assert shown.findings() == []
     shown.screenshot(f"processes-{size}", whole=True)

@@ -14,12 +14,14 @@ from weakref import ref
 from .degraded import DETAILS
 from .exact_types import required_attribute, shapes
 
+_SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
+
 
 def settings(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | None]]:
     """Return a function that reads a loader's settings, by the keys of the protocol."""
     known: dict[str, int | bool | None] = {
         name.removeprefix("num_"): value if type(value) in (int, bool) else None
-        for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+        for name in _SETTINGS
         for value in (required_attribute(loader, name),)
     }
     reference = ref(iterator)

@@ -337,6 +337,7 @@ def test_ready_batches(started: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> N
         "prefetch_factor": 2,
         "pin_memory": False,
         "persistent_workers": False,
+        "batch_size": 2,
         "ready_batches": 3,
     }
 

@@ -65,6 +65,11 @@ class Account:
         self.open: dict[int, OpenLoop] = {}
         """Loops that keep the wall time running."""
 
+    def flops_per_second(self) -> float | None:
+        """Return the FLOP/s since they began to count; None where none were counted."""
+        flops, counted_ns = self.counts.totals()[3], self.wall_ns - self.flops_since_ns
+        return flops / (counted_ns / 1e9) if flops and counted_ns > 0 else None
+
     def times_ns(self) -> tuple[dict[str, int], dict[str, int], int]:
         """Return GPU idle time by measured phase, host time by phase, and wall time."""
         meter = self.meter

@@ -53,11 +53,16 @@ options:
                  specification or the script of a job, which sets it with
                  eval "$({PROGRAM} run --print-env)"
   --quiet        Leave out the line at the end.
+  --summary FILE
+                 Write what that line says, and more, to FILE as JSON, for
+                 {PROGRAM} compare; also with --quiet.
 """
 
 _SEE = f"(see {PROGRAM} run --help)"
 _EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
-_FLAGS = ("--help", "--job", "--count-flops", "--print-env", "--quiet")
+_FLAGS = ("--help", "--job", "--count-flops", "--print-env", "--quiet", "--summary")
+_VALUES = {"--job": "a name, such as resnet", "--summary": "a file, such as run.json"}
+"""What is expected behind the flags that take a value."""
 
 
 class UsageError(Exception):
@@ -74,6 +79,7 @@ class Options:
     prints: bool = False
     quiet: bool = False
     helps: bool = False
+    summary: str | None = None
 
 
 def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
@@ -88,6 +94,10 @@ def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
         variables = added(options.job, counts_flops=options.counts_flops)
         if options.prints:
             return _print(exports(variables))
+        if options.summary is not None:
+            from . import summary_file
+
+            variables.update(summary_file.begin(options.summary))
         given = first_environment() if environ is None else environ
         environ = job_environment(given, variables, quiet=options.quiet)
         code, reason = execute(options.command, environ)
@@ -105,7 +115,8 @@ def parse(words: Sequence[str]) -> Options:
         UsageError: something is wrong with one of them, or missing.
     """
     own, command = list(words), list[str]()
-    job, counts_flops, prints, quiet = None, False, False, False
+    values: dict[str, str] = {}
+    counts_flops, prints, quiet = False, False, False
     while own and not command:
         word = own.pop(0)
         name, is_given, value = word.partition("=")
@@ -119,10 +130,10 @@ def parse(words: Sequence[str]) -> Options:
             prints = True
         elif word == "--quiet":
             quiet = True
-        elif name == "--job":
-            job = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
-            if not job.strip():
-                raise UsageError("--job: expected a name, such as resnet, got nothing")
+        elif name in _VALUES:
+            values[name] = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
+            if not values[name].strip():
+                raise UsageError(f"{name}: expected {_VALUES[name]}, got nothing")
         elif name in _FLAGS:
             raise UsageError(f"{name}: takes no value {_SEE}")
         elif word.startswith("-"):
@@ -131,9 +142,12 @@ def parse(words: Sequence[str]) -> Options:
             command = [word, *own]
     if prints and command:
         raise UsageError("--print-env: expected no command, it starts none")
+    if prints and "--summary" in values:
+        raise UsageError("--summary: expected a command, --print-env starts none")
     if not prints and not command:
         raise UsageError(_EXPECTED)
-    return Options(tuple(command), job, counts_flops, prints, quiet)
+    job, summary = values.get("--job"), values.get("--summary")
+    return Options(tuple(command), job, counts_flops, prints, quiet, summary=summary)
 
 
 def _did_you_mean(name: str) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the job's environment: the process id of its first process; `run --quiet` leaves it out."""
+FILE_VARIABLE = "ROOFLINE_JOB_SUMMARY_FILE"
+"""In the job's environment: the path of `run --summary`."""
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
 TOO_SHORT = "it ended before one of its steps was counted"
 _SECOND = 1_000_000_000
@@ -36,8 +38,8 @@ def is_first() -> bool:
 
 
 def is_wanted() -> bool:
-    """Return whether the job is one that `run` started, and that is not to be quiet."""
-    return bool(os.environ.get(VARIABLE))
+    """Return whether `run` started the job, and is to leave a line or a file as it ends."""
+    return bool(os.environ.get(VARIABLE) or os.environ.get(FILE_VARIABLE))
 
 
 def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
@@ -47,7 +49,12 @@ def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
     """
     busiest = max(accounts, key=lambda account: account.wall_ns, default=None)
     if busiest is not None and busiest.wall_ns and rank == 0:
-        _write(_measured(busiest, ranks))
+        if os.environ.get(VARIABLE):
+            _write(_measured(busiest, ranks))
+        if path := os.environ.get(FILE_VARIABLE):
+            from .summary_file import write_file
+
+            write_file(path, busiest, ranks)
 
 
 def write_nothing_measured() -> None:
@@ -84,10 +91,9 @@ def _computed(account: Account) -> Iterator[str]:
     from .degraded import FOUND
     from .peak import peak_flops_per_second
 
-    flops = account.counts.totals()[3]
-    seconds = (account.wall_ns - account.flops_since_ns) / _SECOND
-    if flops and seconds > 0:
-        rate, peak = flops / seconds, peak_flops_per_second(account.precision)
+    rate = account.flops_per_second()
+    if rate is not None:
+        peak = peak_flops_per_second(account.precision)
         of_peak = ""
         if peak is not None:
             of_peak = f" (MFU {100 * rate / peak:.0f} % of {_rate(peak)} {account.precision})"

@@ -58,6 +58,8 @@ def start(
         (["--quiet", "--", "true", "--quiet"], Options(("true", "--quiet"), quiet=True)),
         (["x", "--job", "b"], Options(("x", "--job", "b"))),
         (["--job", "a", "--quiet", "x", "--", "-h"], Options(("x", "--", "-h"), "a", quiet=True)),
+        (["--summary", "a.json", "x", "--summary"], Options(("x", "--summary"), summary="a.json")),
+        (["--quiet", "--summary=-", "--", "x"], Options(("x",), quiet=True, summary="-")),
         (["--count-flops", "--", "x", "--job"], Options(("x", "--job"), counts_flops=True)),
         (["--print-env"], Options(prints=True)),
         (["--print-env", "--job", "a", "--"], Options((), "a", prints=True)),
@@ -86,6 +88,8 @@ MISTAKES = [
     (["--count-flop", "true"], f"unknown flag --count-flop, did you mean --count-flops? {SEE}"),
     (["--print-env=1"], f"--print-env: takes no value {SEE}"),
     (["--print-env", "true"], "--print-env: expected no command, it starts none"),
+    (["--summary", "--", "true"], "--summary: expected a file, such as run.json, got nothing"),
+    (["--print-env", "--summary=a"], "--summary: expected a command, --print-env starts none"),
     (["--print-env", "--", "true"], "--print-env: expected no command, it starts none"),
 ]
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roofline_job import identity, phase, process, reporter, summary, watch
+from roofline_job import identity, phase, process, reporter, summary, summary_file, watch
 from roofline_job.launch import SUMMARY_VARIABLE, job_environment
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
@@ -145,6 +145,7 @@ def test_flops_are_divided_by_the_time_since_they_count(
 def test_the_variable_is_that_of_the_launcher() -> None:
     """The launcher imports nothing of the client."""
     assert SUMMARY_VARIABLE == summary.VARIABLE
+    assert summary_file.VARIABLE == summary.FILE_VARIABLE
     variables, off = {"PYTHONPATH": "/inject"}, {"ROOFLINE_JOB_INSTRUMENT": "0"}
     asked = {**variables, summary.VARIABLE: str(os.getpid())}
     assert job_environment({}, variables, quiet=False) == asked

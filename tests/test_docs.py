@@ -20,7 +20,10 @@ ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = sorted((*ROOT.glob("*.md"), *GUIDES))
 PROMETHEUS_OWNS = {"job", "instance", "pod", "namespace", "container", "node", "cluster"}
-LABELS = {"gpu_instance", "gpu_max", "gpu_idle_ratio", "gpu_idle_seconds_total", "gpu_side_loader"}
+LABELS = {
+    *("gpu_instance", "gpu_max", "gpu_idle_ratio", "gpu_idle_seconds_total"),
+    *("gpu_seconds", "gpu_side_loader"),
+}
 """Labels, label values and fields of the JSON that look like metrics."""
 MISTYPED = {"poll.intreval"}
 """What docs/configuration.md shows the refusal of."""

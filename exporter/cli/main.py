@@ -73,6 +73,11 @@ COMMANDS: Mapping[str, Command] = {
         ("url",),
     ),
     "run": Command(launch.SUMMARY, "roofline_job.launch"),
+    "compare": Command(
+        "Compare two jobs by what run --summary wrote of them.",
+        "exporter.cli.compare.command",
+        "A B [--fail-if EXPR] [--format text|json] [FLAGS]",
+    ),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"
     ),

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the file of ``run --summary``, which may come from anyone, and adds what a daemon knows.
+
+docs/compare.md describes it; `roofline_job.summary_file` writes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from exporter.errors import ConfigError, one_line
+from exporter.files import read_regular
+from exporter.sources.recording.lines import InvalidLine, decode
+
+MOST_BYTES = 1 << 18
+OF_DAEMON = frozenset({"saturation_ratio", "saturation_bounds", "energy_joules", "gpu_seconds"})
+"""The keys that only a daemon can know: `with_daemon` adds them."""
+Amount = Annotated[float, Field(ge=0, le=1e30)]
+Count = Annotated[int, Field(ge=0, le=10**18)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """What is read of a job that has ended; what is not known of it is absent."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, allow_inf_nan=False)
+
+    format: Literal["roofline-exporter-summary"]
+    version: Literal[1]
+    job: Text
+    ranks: Count
+    steps: Count
+    loop_seconds: Amount
+    steps_per_second: Amount
+    data_wait_ratio: Ratio | None = None
+    data_stall_ratio: Ratio | None = None
+    phase_seconds: Mapping[Text, Amount] = field(default_factory=dict)
+    flops_per_second: Amount | None = None
+    mfu_ratio: Amount | None = None
+    precision: Text | None = None
+    gpu: Text | None = None
+    loader: Mapping[Text, int | bool] = field(default_factory=dict)
+    versions: Mapping[Text, Text] = field(default_factory=dict)
+    degraded: Mapping[Text, Text] = field(default_factory=dict)
+    saturation_ratio: Ratio | None = None
+    saturation_bounds: tuple[Ratio, Ratio] | None = None
+    energy_joules: Amount | None = None
+    gpu_seconds: Amount | None = None
+
+
+def read_summary(path: Path) -> JobSummary:
+    """Return what is in a file; raise ConfigError in one line that names it, and the key."""
+    try:
+        return parsed(read_regular(path, MOST_BYTES))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(one_line(f"{path}: {reason}")) from None
+
+
+def parsed(content: bytes) -> JobSummary:
+    """Return what the content of a file says; raise ValueError, which names the key."""
+    try:
+        return decode(JobSummary, content)
+    except InvalidLine as error:
+        message = str(error).replace(".int: ", ": ")  # the first of two types
+        message = message.replace("a line of JSON", "JSON, as run --summary writes it")
+        raise ValueError(message) from None
+
+
+def with_daemon(content: bytes, known: Mapping[str, object]) -> bytes:
+    """Return the content of a file with what a daemon knows of its job, by the keys `OF_DAEMON`.
+
+    Raises:
+        ValueError: it is no summary, or would be none with what is added.
+    """
+    if not known.keys() <= OF_DAEMON:
+        raise ValueError(f"expected keys of {sorted(OF_DAEMON)}, got {sorted(known)}")
+    parsed(content)
+    merged = json.dumps({**json.loads(content), **known}, indent=2, allow_nan=False) + "\n"
+    parsed(merged.encode())
+    return merged.encode()

@@ -21,6 +21,7 @@ from . import identity, names
 from .account import Account
 from .degraded import FOUND
 from .peak import peak_flops_per_second
+from .reporter import ERROR_BYTES
 from .switches import say
 
 _PLACES = [os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *sys.path]
@@ -75,8 +76,8 @@ def content(account: Account, ranks: int) -> dict[str, object]:
         samples=samples,
         loop_seconds=wall_ns / _SECOND,
         steps_per_second=steps * _SECOND / wall_ns,
-        data_wait_ratio=phases_ns["data"] / wall_ns if "data" in phases_ns else None,
-        data_stall_ratio=idles_ns["data"] / wall_ns if "data" in idles_ns else None,
+        data_wait_ratio=_share(phases_ns.get("data"), wall_ns),
+        data_stall_ratio=_share(idles_ns.get("data"), wall_ns),
         phase_seconds={phase: time_ns / _SECOND for phase, time_ns in phases_ns.items()},
         phase_gpu_idle_seconds={phase: time_ns / _SECOND for phase, time_ns in idles_ns.items()},
         flops_per_second=flops_per_second,
@@ -90,8 +91,12 @@ def content(account: Account, ranks: int) -> dict[str, object]:
             framework=identity.framework(),
             cuda=_found(lambda: sys.modules["torch"].version.cuda),
         ),
-        degraded=dict(FOUND),
+        degraded={reason: names.fit(found, ERROR_BYTES) for reason, found in FOUND.items()},
     )
+
+
+def _share(part_ns: int | None, whole_ns: int) -> float | None:
+    return None if part_ns is None else min(1.0, part_ns / whole_ns)
 
 
 def _known(**values: object) -> dict[str, object]:

@@ -50,23 +50,17 @@ def missing(a: object, b: object) -> str:
 
 def rows(a: JobSummary, b: JobSummary) -> Iterator[tuple[str, ...]]:
     """Yield label, A, B, change and a word of each number, and of each setting that differs."""
-    for name, words in FIGURES.items():
+    for name, (label, less, more) in FIGURES.items():
         of_a, of_b = value(a, name), value(b, name)
+        said, word = "", missing(of_a, of_b)
         if of_a is not None and of_b is not None:
-            by, points = change(of_a, of_b), abs(of_b - of_a)
-            is_share = name.endswith("_ratio")
-            is_same = abs(by) < SAME_RATIO or (is_share and points < SAME_POINTS)
-            word = "about the same" if is_same else words[1 + (by > 0)]
+            by = change(of_a, of_b)
             said = f"{100 * by:+.0f} %" if math.isfinite(by) else "from 0"
-            yield words[0], text_of(name, of_a), text_of(name, of_b), said, word
-        elif of_a is not None or of_b is not None:
-            yield (
-                words[0],
-                text_of(name, of_a),
-                text_of(name, of_b),
-                "",
-                missing(of_a, of_b),
-            )
+            is_small = name.endswith("_ratio") and abs(of_b - of_a) < SAME_POINTS
+            is_same = is_small or abs(by) < SAME_RATIO
+            word = "about the same" if is_same else more if by > 0 else less
+        if (of_a, of_b) != (None, None):
+            yield label, text_of(name, of_a), text_of(name, of_b), said, word
     for name, own_a, own_b in _differences(a, b):
         yield name, own_a or "-", own_b or "-", "", missing(own_a, own_b)
 

@@ -24,7 +24,6 @@ OF_DAEMON = frozenset({"saturation_ratio", "saturation_bounds", "energy_joules",
 Amount = Annotated[float, Field(ge=0, le=1e30)]
 Count = Annotated[int, Field(ge=0, le=10**18)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
-Text = Annotated[str, Field(max_length=1000)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +34,21 @@ class JobSummary:
 
     format: Literal["roofline-exporter-summary"]
     version: Literal[1]
-    job: Text
+    job: str
     ranks: Count
     steps: Count
     loop_seconds: Amount
     steps_per_second: Amount
     data_wait_ratio: Ratio | None = None
     data_stall_ratio: Ratio | None = None
-    phase_seconds: Mapping[Text, Amount] = field(default_factory=dict)
+    phase_seconds: Mapping[str, Amount] = field(default_factory=dict)
     flops_per_second: Amount | None = None
     mfu_ratio: Amount | None = None
-    precision: Text | None = None
-    gpu: Text | None = None
-    loader: Mapping[Text, int | bool] = field(default_factory=dict)
-    versions: Mapping[Text, Text] = field(default_factory=dict)
-    degraded: Mapping[Text, Text] = field(default_factory=dict)
+    precision: str | None = None
+    gpu: str | None = None
+    loader: Mapping[str, int | bool] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)
     saturation_ratio: Ratio | None = None
     saturation_bounds: tuple[Ratio, Ratio] | None = None
     energy_joules: Amount | None = None

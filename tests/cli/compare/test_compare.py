@@ -287,7 +287,7 @@ def test_an_expression_means_what_it_says(name: str, sign: str, percents: Any) -
         ({"energy_joules": 10**400}, "expected numbers of fewer than 300 digits"),
         ({"phase_seconds": {"data": []}}, "phase_seconds.data: expected a valid number"),
         ({"loader": {"workers": 1.5}}, "loader.workers: expected a valid integer"),
-        ({"job": "x" * 1001}, "job: expected String should have at most 1000 characters"),
+        ({"job": 1}, "job: expected a valid string"),
     ],
 )
 def test_a_file_that_is_no_summary(

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from exporter.cli.compare.job_summary import JobSummary
 from exporter.web.wording.numbers import percent, si, span
 
-SAME_RATIO, SAME_POINTS = 0.02, 0.01
-"""A change by less than this part, or of a share by fewer points, is about the same."""
+SAME_RATIO, POINT = 0.02, 0.01
+"""A change by less than this part, or of a share by less than a point, is neither more nor less."""
 FIGURES = {
     "steps_per_second": ("steps/s", "slower", "faster"),
     "data_wait_ratio": ("waited for data", "less waiting", "more waiting"),
@@ -25,6 +25,7 @@ FIGURES = {
     "loop_seconds": ("seconds of the loop", "shorter", "longer"),
 }
 """By name: label, and what less and more of it is called."""
+_WHAT_COUNTS = ("steps", "ranks", "gpu", "precision", "batch_size")
 _UNITS = {"flops_per_second": "FLOP/s", "energy_joules": "J"}
 
 
@@ -56,19 +57,20 @@ def rows(a: JobSummary, b: JobSummary) -> Iterator[tuple[str, ...]]:
         if of_a is not None and of_b is not None:
             by = change(of_a, of_b)
             said = f"{100 * by:+.0f} %" if math.isfinite(by) else "from 0"
-            is_small = name.endswith("_ratio") and abs(of_b - of_a) < SAME_POINTS
-            is_same = is_small or abs(by) < SAME_RATIO
-            word = "about the same" if is_same else more if by > 0 else less
+            word = "about the same" if abs(by) < SAME_RATIO else more if by > 0 else less
+            if name.endswith("_ratio") and 0 < abs(of_b - of_a) < POINT:
+                word = "within a point"
         if (of_a, of_b) != (None, None):
             yield label, text_of(name, of_a), text_of(name, of_b), said, word
     for name, own_a, own_b in _differences(a, b):
-        yield name, own_a or "-", own_b or "-", "", missing(own_a, own_b)
+        word = "" if own_a and own_b else "only in A" if own_a else "only in B"
+        yield name, own_a or "-", own_b or "-", "", word
 
 
 def not_comparable(a: JobSummary, b: JobSummary) -> Iterator[str]:
     """Yield why the numbers of the two say little about a change between them."""
     for name, own_a, own_b in _differences(a, b):
-        if name in ("steps", "ranks", "gpu", "precision", "batch_size") and own_a and own_b:
+        if name in _WHAT_COUNTS and own_a and own_b:
             yield f"{name} {own_a} in A, {own_b} in B"
     for side, job, other in (("A", a, b), ("B", b, a)):
         for part in job.degraded.keys() - other.degraded.keys():

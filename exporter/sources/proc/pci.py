@@ -80,7 +80,19 @@ def _number(file: Path) -> int | None:
 
 
 def is_suspended(sysfs: str, address: str) -> bool:
-    """Return whether the device at a PCI address is asleep; False if sysfs has no state of it.
+    """Return whether the device at a PCI address is asleep; False if sysfs has no state of it."""
+    folder = device_folder(sysfs, address)
+    if folder is None:
+        return False
+    try:
+        with open(f"{folder}/power/runtime_status", "rb") as file:
+            return file.read(32).decode("ascii", "replace").strip() in ASLEEP
+    except OSError:
+        return False
+
+
+def device_folder(sysfs: str, address: str) -> str | None:
+    """Return where sysfs has the device at a PCI address, if it has; None for another text.
 
     The address may be written as sysfs does (0000:01:00.0) or as NVML does (00000000:01:00.0).
     """
@@ -88,14 +100,8 @@ def is_suspended(sysfs: str, address: str) -> bool:
     try:
         name = f"{int(domain, 16):04x}:{rest.lower()}"
     except ValueError:
-        return False
-    if not _ADDRESS.fullmatch(name):
-        return False
-    try:
-        with open(f"{sysfs}/bus/pci/devices/{name}/power/runtime_status", "rb") as file:
-            return file.read(32).decode("ascii", "replace").strip() in ASLEEP
-    except OSError:
-        return False
+        return None
+    return f"{sysfs}/bus/pci/devices/{name}" if _ADDRESS.fullmatch(name) else None
 
 
 def gpu_addresses(sysfs: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from exporter.exposition.exporter_metrics import REJECTION, SENDER
 from exporter.model.daemon import Daemon
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import (
+    NVSWITCH,
     THROTTLE_REASONS,
     Activity,
     Board,
@@ -30,6 +31,7 @@ from exporter.model.snapshot import (
     Ceilings,
     Gpu,
     Holder,
+    Peer,
     Rank,
     Recent,
     Roofline,
@@ -112,6 +114,10 @@ H100_DEVICE = Device(
     pcie_width_max=16,
     nvlink_count=18,
     nvlink_bandwidth_bytes_per_second=450e9,
+    nvlink_ends={NVSWITCH: 18},
+    cpu_affinity="0-55,112-167",
+    cpus_elsewhere="56-111,168-223",
+    numa_affinity=0,
     modes={
         "persistence": "enabled",
         "compute": "default",
@@ -704,6 +710,25 @@ DAEMON = Daemon(log_lines_dropped_total=3, web_config_ok=True)
 """What the daemon counts beside a snapshot."""
 
 
+def linked(of: Snapshot) -> Snapshot:
+    """Put its H100 on one NVSwitch fabric, and the others beyond the other socket."""
+    names = {gpu.device.uuid: gpu.device.name for gpu in of.gpus}
+
+    def peer(one: Device, other: Device) -> Peer:
+        near = names[one.uuid] == names[other.uuid] == H100_DEVICE.name
+        return Peer(other.index, other.uuid, "NV18" if near else "SYS")
+
+    return replace(
+        of,
+        gpus=tuple(
+            replace(
+                gpu, peers=tuple(peer(gpu.device, each.device) for each in of.gpus if each != gpu)
+            )
+            for gpu in of.gpus
+        ),
+    )
+
+
 EXAMPLES: dict[str, Snapshot] = {
     "training": snapshot(h100_training()),
     "idle": snapshot(h100_idle()),
@@ -714,7 +739,7 @@ EXAMPLES: dict[str, Snapshot] = {
     "boards": snapshot(gh200(0), two_fans(1), gb10(2)),
     "cpu": with_training(NO_DRIVER, rank_on_cpu()),
     "mixed": with_training(
-        snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4)),
+        linked(snapshot(h100_training(0), t4_estimate(1), h100_mig(2), lost(3), h100_idle(4))),
         rank_on_instance(2),
         rank_on_gpu(0),
         rank_on_cpu(),

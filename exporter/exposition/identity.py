@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from exporter.exposition.family import Family, gauge, info
 from exporter.exposition.labels import Label, text
-from exporter.exposition.parts import DEVICE, GPU, SATURATION, Rows
+from exporter.exposition.parts import DEVICE, GPU, PEERS, SATURATION, Rows
 from exporter.model.reading import Device, capability_text
 from exporter.model.snapshot import Gpu, Saturation
 
@@ -49,6 +49,11 @@ def _instances(device: Device) -> Rows:
         yield (*ids, instance.profile, instance.mig_uuid), 1
 
 
+def _affinity(device: Device) -> Rows:
+    if device.cpu_affinity is not None:
+        yield (device.cpu_affinity, text(device.numa_affinity)), 1
+
+
 FAMILIES: tuple[Family, ...] = (
     info(
         "gpu_info",
@@ -63,7 +68,10 @@ FAMILIES: tuple[Family, ...] = (
                 Label("serial", meaning="empty with --no-identity.serial"),
                 Label("board_part_number"),
                 Label("minor_number", meaning="the N of /dev/nvidiaN"),
-                Label("numa_node"),
+                Label(
+                    "numa_node",
+                    meaning="of its own memory, where that is a node, as on Grace Hopper",
+                ),
                 Label("driver_version"),
                 Label("cuda_version", meaning="newest CUDA version that the driver supports"),
                 Label("vbios_version"),
@@ -120,6 +128,35 @@ FAMILIES: tuple[Family, ...] = (
                 Label("mig_uuid"),
             ),
             _instances,
+        ),
+    ),
+    info(
+        "gpu_topology_info",
+        "How this GPU is linked with each other GPU of a node of 2 to 16, as nvidia-smi topo -m "
+        "has it: NV and the number of NVLinks, else what the way over PCIe leads through: PIX (a "
+        "switch), PXB (several), PHB (a host bridge), NODE (two), SYS (two NUMA nodes). No series "
+        "where that is not known, as in a vGPU guest.",
+        "nvmlDeviceGetNvLinkState, RemoteDeviceType and RemotePciInfo of each link, /sys/devices "
+        "and NUMA nodes, every minute",
+        PEERS.rows(
+            (
+                Label("peer_gpu", meaning="gpu of the other one"),
+                Label("peer_uuid"),
+                Label("link", meaning="NV18, PIX, PXB, PHB, NODE or SYS"),
+            ),
+            lambda peers: [((str(each.index), each.uuid, each.link), 1) for each in peers],
+        ),
+    ),
+    info(
+        "gpu_affinity_info",
+        "Which CPUs are near this GPU; absent where the machine does not say.",
+        "numa_node of its PCI device and cpulist of that node in /sys, every minute",
+        DEVICE.rows(
+            (
+                Label("cpu_affinity", meaning="online CPUs of its NUMA node, such as 0-55,112-167"),
+                Label("numa_affinity", meaning="the NUMA node that it is attached to"),
+            ),
+            _affinity,
         ),
     ),
 )

@@ -26,6 +26,7 @@ from exporter.model.snapshot import (
     Ceilings,
     Gpu,
     Holder,
+    Peer,
     Rank,
     Roofline,
     Saturation,
@@ -100,6 +101,7 @@ class Part(Generic[T]):
 GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
 
 DEVICE: Part[Device] = Part("board", lambda gpu: gpu.device)
+PEERS: Part[tuple[Peer, ...]] = Part("board", lambda gpu: gpu.peers)
 VITALS: Part[Vitals] = Part("board", lambda gpu: gpu.vitals)
 BOARD: Part[Board] = Part("board", lambda gpu: gpu.board)
 HEALTH: Part[Health] = Part("board", lambda gpu: gpu.health)

@@ -52,6 +52,10 @@ FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 """The states of the registration with the NVSwitch fabric, in the order of nvml.h."""
 
 
+NVSWITCH = "nvswitch"
+UNKNOWN_END = "unknown"
+"""Ends of NVLinks that are no GPU whose address is known."""
+
 _OF_INSTANCE = "_instance_"
 
 
@@ -133,6 +137,18 @@ class Device:
     nvlink_count: int | None = None
     nvlink_bandwidth_bytes_per_second: float | None = None
     """All links together, per direction."""
+    nvlink_ends: Mapping[str, int] = field(default_factory=dict)
+    """Active NVLinks by what is at the other end: the PCI address of a GPU (as `pci_bus_id`),
+    ``NVSWITCH`` or ``UNKNOWN_END``."""
+    pci_path: tuple[str, ...] = ()
+    """From the root of its PCI tree down to it, as sysfs names them; empty where not known."""
+    cpu_affinity: str | None = None
+    """The CPUs of its NUMA node that are online, as the kernel writes a list: 0-55,112-167."""
+    cpus_elsewhere: str | None = None
+    """Those of all other NUMA nodes; empty where there is only one."""
+    numa_affinity: int | None = None
+    """The NUMA node that it is attached to; `numa_node` is that of its own memory, if that is one.
+    """
     c2c_bandwidth_bytes_per_second: float | None = None
     coherent_memory: bool = False
     """True where GPU and CPU share one address space (Grace, GB10, Jetson): used memory means
@@ -201,6 +217,8 @@ class Process:
     """Its share of the GPU's SM time, as the driver samples it, if enabled."""
     cpu_cores: float | None = None
     """How many CPU cores it kept busy since the read before; None at its first."""
+    cpu_list: str | None = None
+    """The CPUs that its main thread may run on, online or not, as the kernel writes a list."""
     transformer_engine: bool | None = None
     """Whether it has loaded Transformer Engine; None also on a GPU without FP8."""
 

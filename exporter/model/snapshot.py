@@ -342,6 +342,16 @@ class BoardTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class Peer:
+    """Another GPU of the node, and how it is linked with this one."""
+
+    index: int
+    uuid: str
+    link: str
+    """As ``nvidia-smi topo -m`` names it: NV18 (so many NVLinks), PIX, PXB, PHB, NODE, SYS."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One physical GPU. When it is not `up`, only identity and the time of the last read remain."""
 
@@ -359,6 +369,8 @@ class Gpu:
     """By Xid; also of a GPU that is down."""
     totals: BoardTotals = field(default_factory=BoardTotals)
     shares: tuple[Share, ...] = ()
+    peers: tuple[Peer, ...] = ()
+    """Those with a known link, also of a GPU that is down."""
     states: Mapping[str, str] = field(default_factory=dict)
     """As in `Reading`; the next one too."""
     cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)

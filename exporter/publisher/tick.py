@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from exporter.clock import Clock, next_due_seconds
+from exporter.derive.topology import peers
 from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
@@ -184,10 +185,12 @@ class Publisher:
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
         """Return the GPUs of the snapshot, by index."""
         xids = self._readers.xids()
-        return tuple(
+        pictures = [
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
-        )
+        ]
+        linked = peers(pictures)
+        return tuple(replace(gpu, peers=linked.get(gpu.device.uuid, ())) for gpu in pictures)
 
 
 def _once_each(reports: Sequence[SlotReport]) -> Iterable[SlotReport]:

@@ -351,6 +351,9 @@ def _answers(readings: Readings) -> dict[str, Any]:
     fans = readings.get("fans")
     if isinstance(fans, list):
         found |= {"fans": len(fans), **{f"fans.{i}": speed for i, speed in enumerate(fans)}}
+    remote = readings.get("nvlink.remote")
+    for i in range(int(readings.number("nvlink.links"))):
+        found[f"nvlink.remote.{i}"] = remote[i] if isinstance(remote, list) else remote
     for i in range(10):
         points = readings.get(f"raw_samples.{i}")
         found[f"raw_samples.{i}"] = _flat(points)

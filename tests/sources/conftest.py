@@ -86,7 +86,8 @@ class Rig:
         return {name: count for name, count in counts.items() if count}
 
     def source(self, procfs: str = "/proc") -> NvmlSource:
-        return NvmlSource(self.handle, 0, procfs, self.journal)
+        sysfs = str(self.fake.directory / "sys")
+        return NvmlSource(self.handle, 0, procfs, self.journal, sysfs=sysfs)
 
     def gpm(self, *shares: int | None) -> GpmSource:
         return GpmSource(self.handle, shares or (None,), self.journal)

@@ -79,6 +79,7 @@ class Session:
             self._journal,
             owners=options.owners,
             process_utilization=options.process_utilization,
+            sysfs=options.sysfs,
         )
         self._index: Probe[int] = Probe(
             self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)

@@ -16,6 +16,7 @@ from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
 from exporter.sources.nvml.plausible import PossibleRange, thousandth
 from exporter.sources.nvml.probe import Probe, probe_of
+from exporter.sources.nvml.topology import NvlinkEnds, placed
 from exporter.sources.reading_state import IDENTITY, Journal
 from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 
@@ -88,8 +89,10 @@ def _on_off(value: int | None) -> str | None:
 class IdentityReader:
     """Reads one GPU's static facts through `handle`."""
 
-    def __init__(self, handle: Any, index: int, journal: Journal) -> None:
+    def __init__(self, handle: Any, index: int, journal: Journal, sysfs: str) -> None:
         self._handle = handle
+        self._sysfs = sysfs
+        self._ends = NvlinkEnds(handle, journal)
         self._index = index
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
@@ -123,6 +126,7 @@ class IdentityReader:
         default_limit = ask("limit", "nvmlDeviceGetPowerManagementDefaultLimit", watts)
         memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h).total, plausible.MEMORY_BYTES)
         virtualization = ask("virtualization", "nvmlDeviceGetVirtualizationMode")
+        virtual = virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU
         speed = fields.get(NVLINK_SPEED_MB_S)
         links = fields.get(NVLINK_COUNT)
         c2c_links = fields.get(C2C_COUNT)
@@ -157,7 +161,9 @@ class IdentityReader:
                 "pcie", "nvmlDeviceGetMaxPcieLinkGeneration", plausible.PCIE_GENERATION
             ),
             pcie_width_max=ask("width", "nvmlDeviceGetMaxPcieLinkWidth", plausible.PCIE_WIDTH),
+            **({} if virtual or pci is None else placed(self._sysfs, pci.busId)),
             nvlink_count=int(links) if links is not None else None,
+            nvlink_ends=ask("ends", lambda: self._ends.read(int(links or 0))) or {},
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
                 c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None
@@ -167,7 +173,7 @@ class IdentityReader:
                 or GRACE_MODULE.search(name) is not None
                 or capability in SYSTEM_MEMORY_CAPABILITIES
             ),
-            virtualized=virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            virtualized=virtual,
             modes=self._modes(virtualization, mig=instances is not None),
             mig=instances is not None,
             instances=instances or (),

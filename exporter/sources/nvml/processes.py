@@ -18,7 +18,12 @@ from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.cgroup import memberships
 from exporter.sources.proc.cpu_use import CpuUse
 from exporter.sources.proc.mapped import Mapped
-from exporter.sources.proc.procfs import Identities, Identity, sees_the_hosts_processes
+from exporter.sources.proc.procfs import (
+    Identities,
+    Identity,
+    allowed_cpus,
+    sees_the_hosts_processes,
+)
 from exporter.sources.reading_state import Journal
 
 LISTS: Mapping[str, str] = {
@@ -192,9 +197,10 @@ class ProcessLists:
         who = self._identities.of(pids)
         whose = memberships(self._procfs, pids)
         cpu = self._cpu.of(pids, time.monotonic())
+        computing = {entry.pid for kind in COMPUTING for entry in listed[kind] or ()}
+        lists = {pid: allowed_cpus(self._procfs, pid) for pid in pids & computing}
         engines: Mapping[int, bool | None] = {}
         if self._mapped is not None:
-            computing = {entry.pid for kind in COMPUTING for entry in listed[kind] or ()}
             engines = self._mapped.of(pids & computing, self._journal.now)
         utilization = self._read_utilization(listed, who, gpu_instances)
         for kind, entries in listed.items():
@@ -214,6 +220,7 @@ class ProcessLists:
                             membership=whose.get(pid),
                             sm_utilization_ratio=utilization.get(pid),
                             cpu_cores=cpu.get(pid),
+                            cpu_list=lists.get(pid),
                             transformer_engine=engines.get(pid) if kind in COMPUTING else None,
                         )
                     )

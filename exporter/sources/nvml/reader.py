@@ -138,10 +138,11 @@ class NvmlSource:
         *,
         owners: bool = True,
         process_utilization: bool = False,
+        sysfs: str = "/sys",
     ) -> None:
         self._journal = journal
         probe = partial(probe_of, journal, handle)
-        self._identity = IdentityReader(handle, index, journal)
+        self._identity = IdentityReader(handle, index, journal, sysfs)
         self._static_fields = FieldBatch(handle, STATIC_FIELDS, journal, IDENTITY)
         self._layout = MigLayout(handle, journal)
         self._mig = self._layout.slots

@@ -13,6 +13,8 @@ from exporter.sources.proc.work_class import classify
 LONGEST_NAME_BYTES = 32
 MOST_BYTES = 64 * 1024
 """The rest of a longer file, such as a command line or an environment, is not read."""
+LONGEST_LIST = 4096
+"""Of CPUs, in characters; a longer one is not known, as part of it would mislead."""
 STATE, START_TIME = 0, 19
 """Fields 3 and 22 of /proc/PID/stat, counted from the third, which follows the name."""
 PID_NAMESPACE = "/proc/self/ns/pid"
@@ -109,6 +111,13 @@ def start_time(procfs: str, pid: int) -> int | None:
         return int(stat_fields(procfs, pid)[START_TIME])
     except (IndexError, ValueError):
         return None
+
+
+def allowed_cpus(procfs: str, pid: int) -> str | None:
+    """Return the CPUs that a process may run on, as the kernel writes a list; None if not known."""
+    _, _, rest = read_file(procfs, pid, "status").partition(b"\nCpus_allowed_list:")
+    listed = rest.partition(b"\n")[0].decode("ascii", "replace").strip()
+    return listed if 0 < len(listed) <= LONGEST_LIST else None
 
 
 def stat_fields(procfs: str, pid: int) -> list[bytes]:

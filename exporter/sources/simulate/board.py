@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from uuid import NAMESPACE_DNS, uuid5
 
-from exporter.model.reading import Board, Device, Health, Memory, Process
+from exporter.model.reading import NVSWITCH, Board, Device, Health, Memory, Process
 from exporter.sources.simulate.physics import Hardware
 from exporter.sources.simulate.stories import Behaviour, Holder
 from exporter.sources.simulate.workloads import NO_WORK, Work, membership
@@ -22,15 +22,23 @@ BLACKWELL = (10, 0)
 RESERVED_RATIO = 0.007
 MAX_CELSIUS = {"shutdown": 95.0, "slowdown": 92.0, "gpu_max": 87.0}
 GPUS_PER_NUMA_NODE = 4
+CPUS_PER_NUMA_NODE = 56
 FIRST_PID = 100_000
 CPU_CORES = {"training": 1.05, "serving": 1.4}
 """By class of work: how many CPU cores its process keeps busy; others wait."""
 
 
-def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str) -> Device:
-    """Return the identity of GPU `index` of the node that `identity` names."""
+def simulated_device(
+    model: GpuModel, board: Hardware, index: int, identity: str, *, switched: bool
+) -> Device:
+    """Return the identity of GPU `index` of the node that `identity` names.
+
+    `switched` is whether its NVLinks, if it has any, lead to NVSwitches.
+    """
     uuid = uuid5(NAMESPACE_DNS, f"{identity}/{index}")
     links = _links(model)
+    node = index // GPUS_PER_NUMA_NODE
+    address = f"{index // 16:04X}:{0x10 + index % 16 * 8:02X}:00.0"
     thresholds = dict(MAX_CELSIUS)
     if board.stacked_memory:
         thresholds["memory_max"] = 95.0
@@ -41,11 +49,14 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
         source=SIMULATE,
         architecture=model.architecture,
         compute_capability=model.compute_capability,
-        pci_bus_id=f"{index // 16:08X}:{0x10 + index % 16 * 8:02X}:00.0",
+        pci_bus_id=f"0000{address}",
         pci_device_id=model.pci_ids[0] if model.pci_ids else None,
         serial=f"SIM{uuid.int % 10**10:010d}",
         minor_number=index,
-        numa_node=index // GPUS_PER_NUMA_NODE,
+        numa_affinity=node,
+        cpu_affinity=_cpus(node),
+        cpus_elsewhere=_cpus(node ^ 1),
+        pci_path=_pci_path(index, address.lower()),
         driver_version="simulated",
         core_count=model.core_count,
         memory_bus_width_bits=model.memory_bus_width_bits,
@@ -62,6 +73,7 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
         pcie_generation_max=model.pcie_generation,
         pcie_width_max=model.pcie_lanes,
         nvlink_count=links,
+        nvlink_ends={NVSWITCH: links} if switched and links else {},
         nvlink_bandwidth_bytes_per_second=board.nvlink_bytes_per_second or None,
         modes={
             "persistence": "on",
@@ -71,6 +83,17 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
             "virtualization": "none",
         },
     )
+
+
+def _cpus(node: int) -> str:
+    return f"{node * CPUS_PER_NUMA_NODE}-{(node + 1) * CPUS_PER_NUMA_NODE - 1}"
+
+
+def _pci_path(index: int, address: str) -> tuple[str, ...]:
+    """Return the way to GPU `index`, which shares a PCIe switch with the one beside it."""
+    domain, bus = f"{index // 16:04x}", 0xC + index % 16 // 2 * 16
+    ports = (f"{bus:02x}:01.0", f"{bus + 1:02x}:00.0", f"{bus + 2:02x}:0{index % 2}.0")
+    return (f"pci{domain}:{bus:02x}", *(f"{domain}:{port}" for port in ports), address)
 
 
 def _links(model: GpuModel) -> int:
@@ -137,6 +160,7 @@ def processes_of(
             work_class=holder.work_class,
             membership=membership(work),
             cpu_cores=CPU_CORES.get(holder.work_class, 0.0),
+            cpu_list=_cpus(index // GPUS_PER_NUMA_NODE),
         ),
     )
 

@@ -90,7 +90,9 @@ def _identity(gpu: Gpu, share: Share | None, spec: str | None, gpu_instance: int
     yield "PCI address", device.pci_bus_id
     yield "Serial number", device.serial
     yield "Board part number", device.board_part_number
-    yield "NUMA node", _count(device.numa_node)
+    yield "NUMA node it is attached to", _count(device.numa_affinity)
+    yield "CPUs of that node", device.cpu_affinity
+    yield "NUMA node of its memory", _count(device.numa_node)
     yield "Memory", None if memory is None else f"{gibibytes(memory)} GiB{unified}"
     yield "Driver", device.driver_version
     yield "CUDA", device.cuda_version

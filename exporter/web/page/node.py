@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.live.rows import Row
 from exporter.web.page.document import data_block
 from exporter.web.page.table import gpu_table
+from exporter.web.page.topology import topology
 from exporter.web.wording.recorded import recording_ended
 
 
@@ -91,7 +92,9 @@ def _headline(view: Mapping[str, Any]) -> str:
     return f'<h1 id="headline">{parts}</h1>'
 
 
-def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> str:
+def node_content(
+    view: Mapping[str, Any], problem: Mapping[str, Any] | None, gpus: Sequence[Gpu] = ()
+) -> str:
     """Return the content of the node view: the GPUs in trouble first."""
     rows = view["rows"]
     ordered = dict(sorted(rows.items(), key=lambda item: item[1]["trouble"]))
@@ -104,7 +107,7 @@ def node_content(view: Mapping[str, Any], problem: Mapping[str, Any] | None) -> 
 <div id="node"{"" if rows else " hidden"}>
 <section aria-labelledby="gpus-title">
 {gpu_table("GPUs", view.get("means", ""), ordered)}
-<p id="measure">{escape(view.get("measure", ""))}</p></section>
+<p id="measure">{escape(view.get("measure", ""))}</p>{topology(gpus)}</section>
 <section id="chart" aria-labelledby="roofline-title"><h2 id="roofline-title">Roofline</h2>
 {roofline_figure(rows)}</section>
 </div>"""

@@ -45,7 +45,8 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
     def index(request: Request) -> Response:
         view, snapshot = views.latest(), views.store.latest()
         problem = None if snapshot is None else problem_view(snapshot, views.tried())
-        body = frame(view, node_content(view, problem), home=True)
+        gpus = () if snapshot is None else snapshot.gpus
+        body = frame(view, node_content(view, problem, gpus), home=True)
         html = document(f"{view['headline']} · roofline-exporter", body, modules=NODE_MODULES)
         return answer(request, html.encode(), HTML, HEADERS)
 

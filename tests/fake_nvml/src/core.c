@@ -73,19 +73,23 @@ EXPORT int nvmlSystemGetConfComputeState(struct nvml_conf_compute *state)
 
 /* ---------- handles ---------- */
 
-static void pci_info(const struct entity *self, struct nvml_pci_info *info)
+void pci_address(const char *address, struct nvml_pci_info *info)
 {
     unsigned function = 0;
 
     memset(info, 0, sizeof *info);
-    sscanf(entity_text(self, "pci_bus_id", ""), "%x:%x:%x.%x", &info->domain,
-           &info->bus, &info->device, &function);
-    info->pci_device_id = (unsigned)entity_number(self, "pci_device_id", 0, 0) << 16 | 0x10DE;
-    info->pci_subsystem_id = (unsigned)entity_number(self, "pci_subsystem_id", 0, 0);
+    sscanf(address, "%x:%x:%x.%x", &info->domain, &info->bus, &info->device, &function);
     snprintf(info->bus_id, sizeof info->bus_id, "%08X:%02X:%02X.%X", info->domain, info->bus,
              info->device, function);
     snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.%X",
              info->domain & 0xFFFF, info->bus & 0xFF, info->device & 0xFF, function & 0xF);
+}
+
+static void pci_info(const struct entity *self, struct nvml_pci_info *info)
+{
+    pci_address(entity_text(self, "pci_bus_id", ""), info);
+    info->pci_device_id = (unsigned)entity_number(self, "pci_device_id", 0, 0) << 16 | 0x10DE;
+    info->pci_subsystem_id = (unsigned)entity_number(self, "pci_subsystem_id", 0, 0);
 }
 
 static int give_handle(struct call *call, int gpu, nvml_device *device)

@@ -117,6 +117,47 @@ EXPORT int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned 
     return OK;
 }
 
+/* What is at the other end: "switch", "unknown", or the PCI address of a GPU. */
+static int nvlink_remote(const struct call *call, unsigned link, char remote[32])
+{
+    char key[32];
+    double links;
+    int code = read_number(call, "nvlink.links", &links);
+
+    if (code || links < 1)
+        return code ? code : NOT_SUPPORTED;
+    REQUIRE(link < links);
+    snprintf(key, sizeof key, "nvlink.remote.%u", link);
+    return read_text(call, key, remote, 32);
+}
+
+EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, unsigned *type)
+{
+    char remote[32];
+
+    BEGIN(device, 0);
+    REQUIRE(type);
+    code = nvlink_remote(&call, link, remote);
+    if (code == OK)
+        *type = strcmp(remote, "switch") == 0 ? 2 : strcmp(remote, "unknown") == 0 ? 0xFF : 0;
+    return code;
+}
+
+EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link,
+                                               struct nvml_pci_info *info)
+{
+    char remote[32];
+
+    BEGIN(device, 0);
+    REQUIRE(info);
+    code = nvlink_remote(&call, link, remote);
+    if (code == OK && strcmp(remote, "unknown") == 0)
+        code = NOT_SUPPORTED;
+    if (code == OK)
+        pci_address(strcmp(remote, "switch") == 0 ? "0:5:0.0" : remote, info);
+    return code;
+}
+
 static int fabric(const struct call *call, struct nvml_fabric_v3 *known)
 {
     unsigned numbers[5];

@@ -145,6 +145,8 @@ int read_text(const struct call *call, const char *key, char *buffer, unsigned l
 int copy_text(const char *text, char *buffer, unsigned length);
 /* With a window the mean over the last seconds, else the value now. */
 int read_over(const struct call *call, const char *key, double window, double *value);
+/* The address of a PCI function, such as 0:1b:0.0, in NVML's forms. */
+void pci_address(const char *address, struct nvml_pci_info *info);
 /* Bytes from hex digits, with or without hyphens. */
 void hex_bytes(const char *hex, unsigned char *out, size_t room);
 unsigned rounded(double value);

@@ -62,6 +62,11 @@ class IdentityJson(Json):
     board_part_number: str | None = None
     minor_number: int | None = None
     numa_node: int | None = None
+    """Of its own memory, where that is a node, as on Grace Hopper."""
+    numa_affinity: int | None = None
+    """The NUMA node that it is attached to."""
+    cpu_affinity: str | None = None
+    """The online CPUs of that node, such as 0-55,112-167."""
     driver_version: str | None = None
     cuda_version: str | None = None
     vbios_version: str | None = None
@@ -81,6 +86,16 @@ class InstanceJson(Json):
     mig_uuid: str
     sm_count: int | None = None
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerJson(Json):
+    """Another GPU of the node."""
+
+    index: int
+    uuid: str
+    link: str
+    """How they are linked, as nvidia-smi topo -m has it: such as NV18, PIX or SYS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,6 +391,8 @@ class GpuJson(Json):
     instances: list[InstanceJson] = of("device.instances", required=True)
     board: BoardJson | None = of("")
     shares: list[ShareJson]
+    peers: list[PeerJson] = field(default_factory=list)
+    """The other GPUs whose link with it is known."""
     ranks: list[GpuRankJson]
     """Of training jobs that report."""
     xids: list[XidJson]

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links between GPUs on published machines, and how far a process is from its GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from exporter.derive.topology import MOST_GPUS, numa_misaligned_ratio, peers, slowest_link
+from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device, Health, Process
+from exporter.model.snapshot import Gpu, Peer
+
+
+def gpu(index: int, health: Health | None = None, **facts: Any) -> Gpu:
+    return Gpu(Device(index, f"GPU-{index}", "", **facts), up=True, health=health)
+
+
+def links(*gpus: Gpu) -> dict[tuple[int, int], str]:
+    found = peers(gpus)
+    return {
+        (each.device.index, peer.index): peer.link
+        for each in gpus
+        for peer in found.get(each.device.uuid, ())
+    }
+
+
+def path(text: str) -> tuple[str, ...]:
+    """From the root, as ``lspci -t`` shows it: functions without their domain."""
+    return tuple(text.split())
+
+
+WRX80 = {
+    0: ("pci0000:00 00:01.1 01:00.0", 0),
+    1: ("pci0000:00 00:03.1 02:00.0", 0),
+}
+"""Two RTX 5090, with its ``lspci -t`` and ``topo -m``: noonghunna/club-3090#1229."""
+
+
+def test_a_published_host_bridge() -> None:
+    """Two root ports of one host bridge are PHB."""
+    one, other = (
+        gpu(index, pci_path=path(text), numa_affinity=node) for index, (text, node) in WRX80.items()
+    )
+    assert links(one, other) == {(0, 1): "PHB", (1, 0): "PHB"}
+
+
+DGX_1V = {
+    "00000000:06:00.0": {"07": 1, "0A": 1, "0B": 2, "85": 2},
+    "00000000:07:00.0": {"06": 1, "0A": 2, "0B": 1, "86": 2},
+    "00000000:0A:00.0": {"06": 1, "07": 2, "0B": 2, "89": 1},
+    "00000000:0B:00.0": {"06": 2, "07": 1, "0A": 2, "8A": 1},
+}
+"""Half of a cube mesh of V100 (NVIDIA/nccl#671): NVLinks by the other GPU's bus."""
+
+
+def test_a_published_cube_mesh() -> None:
+    """NV1 and NV2, as a DGX-1's topo -m has them; links to GPUs that are not seen count nothing."""
+
+    def ends(buses: Mapping[str, int]) -> dict[str, int]:
+        return {f"00000000:{bus}:00.0": count for bus, count in buses.items()}
+
+    half = [
+        gpu(index, pci_bus_id=address, nvlink_ends=ends(buses))
+        for index, (address, buses) in enumerate(DGX_1V.items())
+    ]
+    assert links(*half) == {
+        (one, other): f"NV{count}"
+        for one, row in enumerate([(0, 1, 1, 2), (1, 0, 2, 1), (1, 2, 0, 2), (2, 1, 2, 0)])
+        for other, count in enumerate(row)
+        if count
+    }
+
+
+ONE_SWITCH = path("pci0000:16 16:02.0 17:00.0 18:00.0 19:00.0")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param({"ends": {NVSWITCH: 18}}, {"ends": {NVSWITCH: 17}}, "NV17", id="fewer"),
+        pytest.param({"ends": {NVSWITCH: 18}}, {"ends": {}}, "SYS", id="one without"),
+        pytest.param({"ends": {UNKNOWN_END: 4}}, {"ends": {NVSWITCH: 4}}, None, id="unknown"),
+        pytest.param({"ends": {UNKNOWN_END: 4}}, {"ends": {}}, "SYS", id="unknown and none"),
+        pytest.param({"ends": {UNKNOWN_END: 4}}, {"ends": {"B": 4}}, "SYS", id="known elsewhere"),
+        pytest.param(
+            {"ends": {NVSWITCH: 18}, "fabric": ("a", 1)},
+            {"ends": {NVSWITCH: 18}, "fabric": ("a", 2)},
+            "SYS",
+            id="another clique",
+        ),
+        pytest.param(
+            {"ends": {NVSWITCH: 18}, "fabric": ("a", 1)},
+            {"ends": {NVSWITCH: 18}},
+            "NV18",
+            id="not registered yet",
+        ),
+    ],
+)
+def test_nvlinks_win_where_both_ends_say_so(
+    first: Mapping[str, Any], second: Mapping[str, Any], expected: str | None
+) -> None:
+    """Switches count within one fabric; unknown ends are no proof that there is no NVLink."""
+    pair = [
+        gpu(
+            index,
+            Health(fabric_cluster_uuid=facts["fabric"][0], fabric_clique=facts["fabric"][1])
+            if "fabric" in facts
+            else None,
+            nvlink_ends=facts["ends"],
+            pci_path=(f"pci0000:{index}0", f"{index}1:00.0"),
+            numa_affinity=index,
+        )
+        for index, facts in enumerate((first, second))
+    ]
+    assert links(*pair).get((0, 1)) == links(*pair).get((1, 0)) == expected
+
+
+def test_an_address_that_only_one_end_names_is_no_link() -> None:
+    """A guest sees other addresses than the links of its GPUs name."""
+    one = gpu(0, pci_bus_id="A", nvlink_ends={"B": 4}, pci_path=ONE_SWITCH)
+    other = gpu(1, pci_bus_id="B", nvlink_ends={"C": 4}, pci_path=ONE_SWITCH)
+    assert links(one, other) == {(0, 1): "PIX", (1, 0): "PIX"}
+
+
+def test_what_is_not_known_is_absent() -> None:
+    """Two host bridges without a NUMA node are not called NODE or SYS; nor is a GPU nowhere."""
+    one = gpu(0, pci_path=path("pci0000:00 01:00.0"), numa_affinity=0)
+    other = gpu(1, pci_path=path("pci0000:40 41:00.0"))
+    assert links(one, other, gpu(2)) == {}
+
+
+def test_how_many_gpus_have_pairs() -> None:
+    """One GPU has none, 16 have 240, and more have none; an unchanged node the same objects."""
+    node = [gpu(index, pci_path=ONE_SWITCH) for index in range(MOST_GPUS + 1)]
+    assert links(node[0]) == links(*node) == {}
+    assert len(links(*node[:MOST_GPUS])) == MOST_GPUS * (MOST_GPUS - 1)
+    assert peers(node[:2])["GPU-0"] is peers(node[:2])["GPU-0"]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        (("NV18", "NV18", "NV18"), "NV18"),
+        (("NV4", "NV2", "NV12"), "NV2"),
+        (("NV4", "PIX", "NV12"), "PIX"),
+        (("PHB", "SYS", "NODE"), "SYS"),
+        (("PXB", "PIX", "PIX"), "PXB"),
+        (("NV4", None, "SYS"), None),
+    ],
+)
+def test_the_slowest_link_of_a_job(pairs: tuple[str | None, ...], expected: str | None) -> None:
+    """Fewer NVLinks are slower, and any is faster than PCIe; one unknown link makes it unknown."""
+    between = dict(zip([(0, 1), (0, 2), (1, 2)], pairs, strict=True))
+
+    def link(one: int, other: int) -> str | None:
+        return between[min(one, other), max(one, other)]
+
+    gpus = [
+        Gpu(
+            Device(one, f"GPU-{one}", ""),
+            up=True,
+            peers=tuple(
+                Peer(other, f"GPU-{other}", known)
+                for other in range(3)
+                if other != one and (known := link(one, other)) is not None
+            ),
+        )
+        for one in range(3)
+    ]
+    assert slowest_link(gpus) == expected
+    assert slowest_link(gpus[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        ("0-3", 0.0),
+        ("8-11", 0.0),
+        ("4-7", 1.0),
+        ("0-7", 0.5),
+        ("3-6,12", 0.8),
+        ("0-255", 0.5),
+        ("200-255", None),
+        ("", None),
+        ("0-3,", None),
+        ("3,1-", None),
+        (None, None),
+    ],
+)
+def test_the_share_of_cpus_on_other_nodes(allowed: str | None, expected: float | None) -> None:
+    """Of the CPUs that are online: a list also has those that could be plugged in."""
+    device = Device(0, "GPU-0", "", cpu_affinity="0-3,8-11", cpus_elsewhere="4-7,12-15")
+    assert numa_misaligned_ratio(Process(1, "compute", cpu_list=allowed), device) == expected
+
+
+def test_no_process_is_misaligned_on_a_machine_of_one_node() -> None:
+    """And nothing is said where the GPU's node is not known."""
+    process = Process(1, "compute", cpu_list="0-63")
+    one = Device(0, "GPU-0", "", cpu_affinity="0-15", cpus_elsewhere="")
+    assert numa_misaligned_ratio(process, one) == 0.0
+    assert numa_misaligned_ratio(process, Device(0, "GPU-0", "")) is None

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How GPUs are linked, as the driver and /sys have it: real pynvml on the fake driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from exporter.derive.topology import peers
+from exporter.errors import DeviceGone
+from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device
+from exporter.model.snapshot import Gpu
+from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.reader import NvmlSource
+from exporter.sources.nvml.topology import NvlinkEnds, placed
+from exporter.sources.reading_state import Journal
+from tests.fake_nvml import FakeNvml, fault
+from tests.fake_nvml.machines import BRIDGED_PAIRS, DGX_H100, PCIE_BOX, TWO_SOCKETS, Machine
+
+
+class Opened:
+    """A machine, with its GPUs opened by this exporter's own code."""
+
+    def __init__(self, machine: Machine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sysfs = machine.write(folder / "sys")
+        self.fake = FakeNvml(folder / "driver", {"devices": machine.devices}, clock=1e6)
+        self.fake.activate(monkeypatch)
+        monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
+        self._library = Library(str(self.fake.library))
+        self._library.start()
+        self._count = len(machine.devices)
+
+    def devices(self) -> list[Device]:
+        return [
+            NvmlSource(
+                self._library.handle(index), index, "/proc", Journal(""), sysfs=self.sysfs
+            ).device
+            for index in range(self._count)
+        ]
+
+
+@pytest.fixture(name="open_machine")
+def _open_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    yield lambda machine: Opened(machine, tmp_path, monkeypatch)
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def matrix(devices: Iterable[Device]) -> list[list[str]]:
+    """The links of each GPU, with X for itself and ? where one is not known."""
+    gpus = [Gpu(device, up=True) for device in devices]
+    found = peers(gpus)
+    links = [{peer.uuid: peer.link for peer in found.get(gpu.device.uuid, ())} for gpu in gpus]
+    return [
+        ["X" if one is other else row.get(other.device.uuid, "?") for other in gpus]
+        for one, row in zip(gpus, links, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    "machine", [DGX_H100, PCIE_BOX, BRIDGED_PAIRS], ids=["dgx-h100", "pcie-box", "bridged-pairs"]
+)
+def test_every_link_of_a_machine(open_machine: Any, machine: Machine) -> None:
+    """As nvidia-smi topo -m has it, with the CPUs and the NUMA node of each GPU."""
+    devices = open_machine(machine).devices()
+
+    assert matrix(devices) == machine.rows
+    assert [each.numa_affinity for each in devices] == list(machine.nodes)
+    assert [each.cpu_affinity for each in devices] == [TWO_SOCKETS[each] for each in machine.nodes]
+    assert [each.cpus_elsewhere for each in devices] == [
+        TWO_SOCKETS[1 - each] for each in machine.nodes
+    ]
+
+
+@pytest.mark.parametrize("call", ["State", "RemoteDeviceType", "RemotePciInfo_v2"])
+def test_one_refusal_harms_no_other_gpu(open_machine: Any, call: str) -> None:
+    """An NVLink that one end does not name is not known, and never taken for a PCIe link."""
+    opened = open_machine(BRIDGED_PAIRS)
+    opened.fake.update(faults=[fault(f"nvmlDeviceGetNvLink{call}", gpu=0, error=3)])
+    [first, second, *others] = matrix(opened.devices())
+
+    assert (first, second) == (["X", "?", "SYS", "SYS"], ["?", "X", "SYS", "SYS"])
+    assert [row[2:] for row in others] == [row[2:] for row in BRIDGED_PAIRS.rows[2:]]
+
+
+def test_no_call_names_two_gpus(open_machine: Any) -> None:
+    """So no GPU waits for another one, or is taken for lost with it."""
+    opened = open_machine(PCIE_BOX)
+    opened.devices()
+    called = opened.fake.calls()
+
+    assert not [name for name in called if "Topology" in name or "P2P" in name]
+
+
+def test_an_inactive_link_does_not_count(open_machine: Any) -> None:
+    """A bridge of which a link is down has the others; of both ends the lower number counts."""
+    opened = open_machine(BRIDGED_PAIRS)
+    opened.fake.device(1, nvlink={"inactive": [0, 7]})
+
+    assert matrix(opened.devices())[0] == ["X", "NV10", "SYS", "SYS"]
+
+
+def test_a_lost_gpu_is_lost(open_machine: Any) -> None:
+    """A link that answers GPU_IS_LOST ends the session, as any other reading does."""
+    opened = open_machine(DGX_H100)
+    opened.fake.device(2, nvlink={"remote": "unknown"})
+    ends = NvlinkEnds(pynvml.nvmlDeviceGetHandleByIndex(2), Journal(""))
+    assert ends.read(18) == {UNKNOWN_END: 18}
+    opened.fake.device(2, nvlink={"remote": "switch"})
+    assert ends.read(18) == {NVSWITCH: 18}
+    opened.fake.device(2, lost=1)
+
+    with pytest.raises(DeviceGone):
+        ends.read(18)
+
+
+def test_a_guest_with_a_vgpu_knows_no_link(open_machine: Any) -> None:
+    """The tree that a guest sees is the hypervisor's."""
+    opened = open_machine(PCIE_BOX)
+    opened.fake.device(0, modes={"virtualization": 2})
+    [first, second, *_] = devices = opened.devices()
+
+    assert first.virtualized
+    assert (first.pci_path, first.cpu_affinity, first.numa_affinity) == ((), None, None)
+    assert second.numa_affinity == 0
+    assert matrix(devices)[0] == ["X", "?", "?", "?", "?", "?"]
+
+
+def place(sysfs: Path, *, node: str, cpus: Sequence[str]) -> dict[str, Any]:
+    machine = Machine([], ["pci0000:00/0000:00:01.0/0000:01:00.0"], [0], {}, "")
+    machine.write(sysfs)
+    (sysfs / "bus/pci/devices/0000:01:00.0/numa_node").write_text(node)
+    for at, listed in enumerate(cpus):
+        (sysfs / f"devices/system/node/node{at}").mkdir(parents=True)
+        (sysfs / f"devices/system/node/node{at}/cpulist").write_text(f"{listed}\n")
+    found = placed(str(sysfs), "00000000:01:00.0")
+    assert found.pop("pci_path") == ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
+    return found
+
+
+def test_firmware_that_names_no_node(tmp_path: Path) -> None:
+    """-1 says nothing on a machine of two nodes; on one of a single node it is that one."""
+    assert place(tmp_path / "two", node="-1", cpus=["0-3", "4-7"]) == {}
+    assert place(tmp_path / "old", node="0", cpus=[]) == {}
+    assert place(tmp_path / "absent", node="7", cpus=["0-3", "4-7"]) == {}
+    assert place(tmp_path / "one", node="-1", cpus=["0-15"]) == {
+        "numa_affinity": 0,
+        "cpu_affinity": "0-15",
+        "cpus_elsewhere": "",
+    }
+
+
+def test_nodes_without_cpus_are_not_elsewhere(tmp_path: Path) -> None:
+    """As the memory of each GPU of a Grace Hopper is one."""
+    assert place(tmp_path, node="0", cpus=["0-71", "", "", "72-143"])["cpus_elsewhere"] == "72-143"
+
+
+def test_without_sysfs_nothing_is_known(tmp_path: Path) -> None:
+    """Neither an absent tree nor an odd address is an error."""
+    assert placed(str(tmp_path), "00000000:01:00.0") == {}
+    assert placed(str(tmp_path), "../../etc") == {}
+
+
+def test_hyper_v(tmp_path: Path) -> None:
+    """There a PCI root is below the VMBus; each GPU has one of its own."""
+    path = "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0001/pci0001:00/0001:00:00.0"
+    sysfs = Machine([], [path], [0], {0: "0-47", 1: "48-95"}, "").write(tmp_path / "sys")
+
+    assert placed(sysfs, "00000001:00:00.0")["pci_path"] == ("pci0001:00", "0001:00:00.0")

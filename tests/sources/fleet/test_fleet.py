@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 from exporter.clock import SystemClock
+from exporter.derive.topology import peers
 from exporter.model.reading import SlotReport
+from exporter.model.snapshot import Gpu
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml.library import Library
@@ -172,6 +174,18 @@ def _refusals(monkeypatch: pytest.MonkeyPatch) -> Refusals:
 
 
 @pytest.mark.usefixtures("often")
+def test_a_gpu_whose_links_hang_takes_no_peer_along(start: Start) -> None:
+    """The others are read, with the links between them."""
+    hang = fault("nvmlDeviceGetNvLink*", gpu=1, hang=True)
+    fleet, _ = start({"devices": {"count": 3}, "faults": [hang]})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 2))
+    readings = [_report(fleet, index).reading for index in (0, 2)]
+    first, last = (Gpu(reading.device, up=True) for reading in readings if reading is not None)
+
+    assert _report(fleet, 1).reading is None
+    assert [each.link for each in peers([first, last])[first.device.uuid]] == ["NV18"]
+
+
 def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
     start: Start, refusals: Refusals, caplog: pytest.LogCaptureFixture
 ) -> None:

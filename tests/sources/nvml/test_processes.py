@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +37,30 @@ def command(root: Path, pid: int, name: str) -> None:
 
 def read(rig: Any, root: Path, instances: list[int] | None = None) -> Any:
     return ProcessLists(rig.handle, rig.journal, str(root)).read(instances)
+
+
+def test_the_cpus_of_a_real_process(open_gpu: Open) -> None:
+    """A process that is bound to one CPU has that one; one that has gone, none."""
+    [cpu, *_] = os.sched_getaffinity(0)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as bound:
+        os.sched_setaffinity(bound.pid, {cpu})
+        rig = open_gpu(processes=[{"pid": bound.pid, "bytes": 5}, {"pid": 2**22 + 1, "bytes": 4}])
+        [one, gone] = read(rig, Path("/proc"))[None]
+        bound.kill()
+
+    assert (one.cpu_list, gone.cpu_list) == (str(cpu), None)
+
+
+def test_a_cpu_list_that_is_too_long_is_not_known(tmp_path: Path) -> None:
+    """A part of it would be another list."""
+    listed = ",".join(map(str, range(0, 4096, 2)))
+    command(tmp_path, 10, "python3")
+    (tmp_path / "10/status").write_text(
+        f"Name:\tx\nCpus_allowed_list:\t{listed}\nMems_allowed:\t1\n"
+    )
+    assert procfs.allowed_cpus(str(tmp_path), 10) is None
+    (tmp_path / "10/status").write_text("Name:\tx\nCpus_allowed_list:\t0-3,8\nMems_allowed:\t1\n")
+    assert procfs.allowed_cpus(str(tmp_path), 10) == "0-3,8"
 
 
 def test_each_list_has_its_kind(open_gpu: Open, tmp_path: Path) -> None:

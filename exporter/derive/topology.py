@@ -7,12 +7,11 @@ The words are those of ``nvidia-smi topo -m``.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, takewhile
 
-from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device, Process
+from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device, Health, Process
 from exporter.model.snapshot import Gpu, Peer
 
 MOST_GPUS = 16
@@ -24,95 +23,62 @@ MOST_CPUS = 8192
 _CPU_LIST = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a GPU is; it can be compared with where it was at the last tick."""
-
-    index: int
-    uuid: str
-    address: str | None
-    path: tuple[str, ...]
-    node: int | None
-    ends: tuple[tuple[str, int], ...]
-    """Its NVLinks, by what is at their other end."""
-    fabric: tuple[str | None, int | None]
-
-    def nvlinks(self, end: str | None) -> int:
-        return sum(count for name, count in self.ends if name == end)
-
-
-def peers(gpus: Iterable[Gpu]) -> Mapping[str, tuple[Peer, ...]]:
-    """Return the peers of each GPU by its UUID; the same objects while nothing changes."""
-    return _peers(tuple(map(_place, gpus)))
-
-
-def _place(gpu: Gpu) -> _Place:
-    device, health = gpu.device, gpu.health
-    return _Place(
-        device.index,
-        device.uuid,
-        None if device.pci_bus_id is None else device.pci_bus_id.upper(),
-        device.pci_path,
-        device.numa_affinity,
-        tuple(sorted(device.nvlink_ends.items())),
-        (None, None) if health is None else (health.fabric_cluster_uuid, health.fabric_clique),
-    )
-
-
-@lru_cache(maxsize=4)
-def _peers(places: tuple[_Place, ...]) -> Mapping[str, tuple[Peer, ...]]:
-    if not 1 < len(places) <= MOST_GPUS:
+def peers(gpus: Collection[Gpu]) -> dict[str, tuple[Peer, ...]]:
+    """Return the peers of each GPU by its UUID."""
+    if len(gpus) > MOST_GPUS:
         return {}
     return {
-        one.uuid: tuple(
-            Peer(other.index, other.uuid, link)
-            for other in places
+        one.device.uuid: tuple(
+            Peer(other.device.index, other.device.uuid, link)
+            for other in gpus
             if other is not one and (link := _link(one, other)) is not None
         )
-        for one in places
+        for one in gpus
     }
 
 
-def _link(one: _Place, other: _Place) -> str | None:
-    """Return the link between two GPUs; None if it is not known."""
-    count = _nvlinks(one, other)
-    return f"{NVLINK}{count}" if count else None if count is None else _common(one, other)
+def _link(one: Gpu, other: Gpu) -> str | None:
+    """Return the link between two GPUs; None if it is not known.
 
-
-def _nvlinks(one: _Place, other: _Place) -> int | None:
-    """Return how many NVLinks two GPUs have between them, or each to the switches of one fabric.
-
-    Both have to say so: in a virtual machine an address may be that of another GPU.
+    Both ends have to name an NVLink: in a guest an address may be that of another GPU.
     """
-    direct = min(one.nvlinks(other.address), other.nvlinks(one.address))
-    apart = None not in (*one.fabric, *other.fabric) and one.fabric != other.fabric
-    count = direct or (0 if apart else min(one.nvlinks(NVSWITCH), other.nvlinks(NVSWITCH)))
-    return None if not count and (_may_lead(one, other) or _may_lead(other, one)) else count
-
-
-def _may_lead(one: _Place, other: _Place) -> bool:
-    """Return whether an NVLink of a GPU, whose other end is not known, may lead to another one."""
-    return one.nvlinks(UNKNOWN_END) > 0 and any(
-        map(other.nvlinks, (UNKNOWN_END, NVSWITCH, one.address))
+    here, there = one.device.nvlink_ends, other.device.nvlink_ends
+    direct = min(
+        here.get(other.device.pci_bus_id or "", 0), there.get(one.device.pci_bus_id or "", 0)
     )
+    switched = min(here.get(NVSWITCH, 0), there.get(NVSWITCH, 0))
+    count = direct or (0 if _on_two_fabrics(one.health, other.health) else switched)
+    if count:
+        return f"{NVLINK}{count}"
+    unknown = _may_lead(one.device, other.device) or _may_lead(other.device, one.device)
+    return None if unknown else _common(one.device, other.device)
 
 
-def _common(one: _Place, other: _Place) -> str | None:
+def _on_two_fabrics(one: Health | None, other: Health | None) -> bool:
+    """Return whether two GPUs are known to be on different fabrics, or cliques of one."""
+    fabrics = {(each.fabric_cluster_uuid, each.fabric_clique) for each in (one, other) if each}
+    return len(fabrics) == 2 and all(None not in fabric for fabric in fabrics)
+
+
+def _may_lead(one: Device, other: Device) -> bool:
+    """Return whether an NVLink of a GPU, whose other end is not known, may lead to another one."""
+    takes = (UNKNOWN_END, NVSWITCH, one.pci_bus_id)
+    return UNKNOWN_END in one.nvlink_ends and not other.nvlink_ends.keys().isdisjoint(takes)
+
+
+def _common(one: Device, other: Device) -> str | None:
     """Return how far up in the PCI tree the way from one GPU to another leads."""
-    if not (one.path and other.path):
+    if not (one.pci_path and other.pci_path):
         return None
-    shared = 0
-    for here, there in zip(one.path, other.path, strict=False):
-        if here != there:
-            break
-        shared += 1
+    pairs = zip(one.pci_path, other.pci_path, strict=False)
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if shared == 0:  # two host bridges
-        nodes = one.node, other.node
-        return None if None in nodes else "NODE" if one.node == other.node else "SYS"
+        nodes = one.numa_affinity, other.numa_affinity
+        return None if None in nodes else "NODE" if nodes[0] == nodes[1] else "SYS"
     if shared == 1:
         return "PHB"
     # A switch is a port above, and one below for each GPU.
-    return "PIX" if max(len(one.path), len(other.path)) - shared <= 2 else "PXB"
+    return "PIX" if max(len(one.pci_path), len(other.pci_path)) - shared <= 2 else "PXB"
 
 
 def slowest_link(gpus: Collection[Gpu]) -> str | None:

@@ -50,22 +50,18 @@ class NvlinkEnds:
             if not pynvml.nvmlDeviceGetNvLinkState(self._handle, link):
                 return None
             if link not in self._known:
-                end = self._remote(link)
-                if end is None:
+                kind = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(self._handle, link)
+                if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN:
                     return UNKNOWN_END
-                self._known[link] = end
+                self._known[link] = (
+                    NVSWITCH
+                    if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+                    else str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle, link).busId)
+                )
         except pynvml.NVMLError as error:
             raise_if_gone(code_of(error))
             return UNKNOWN_END
         return self._known[link]
-
-    def _remote(self, link: int) -> str | None:
-        kind = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(self._handle, link)
-        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            return NVSWITCH
-        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN:
-            return None
-        return str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(self._handle, link).busId).upper()
 
 
 def placed(sysfs: str, address: str) -> dict[str, Any]:

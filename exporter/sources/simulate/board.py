@@ -23,18 +23,15 @@ RESERVED_RATIO = 0.007
 MAX_CELSIUS = {"shutdown": 95.0, "slowdown": 92.0, "gpu_max": 87.0}
 GPUS_PER_NUMA_NODE = 4
 CPUS_PER_NUMA_NODE = 56
+SWITCHED_LINKS = 18
+"""GPUs with so many NVLinks are made for NVSwitches; those of others are not connected here."""
 FIRST_PID = 100_000
 CPU_CORES = {"training": 1.05, "serving": 1.4}
 """By class of work: how many CPU cores its process keeps busy; others wait."""
 
 
-def simulated_device(
-    model: GpuModel, board: Hardware, index: int, identity: str, *, switched: bool
-) -> Device:
-    """Return the identity of GPU `index` of the node that `identity` names.
-
-    `switched` is whether its NVLinks, if it has any, lead to NVSwitches.
-    """
+def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str) -> Device:
+    """Return the identity of GPU `index` of the node that `identity` names."""
     uuid = uuid5(NAMESPACE_DNS, f"{identity}/{index}")
     links = _links(model)
     node = index // GPUS_PER_NUMA_NODE
@@ -73,7 +70,7 @@ def simulated_device(
         pcie_generation_max=model.pcie_generation,
         pcie_width_max=model.pcie_lanes,
         nvlink_count=links,
-        nvlink_ends={NVSWITCH: links} if switched and links else {},
+        nvlink_ends={NVSWITCH: links} if links >= SWITCHED_LINKS else {},
         nvlink_bandwidth_bytes_per_second=board.nvlink_bytes_per_second or None,
         modes={
             "persistence": "on",

@@ -90,9 +90,8 @@ class Simulation(AlwaysOn):
         self._started = clock.monotonic()
         self._started_unix = clock.time()
         self.scenario = scenario
-        switched = len({gpu.spec for gpu in scenario.gpus}) == 1
         gpus = [
-            _Gpu(gpu, book, index, f"{identity}/{seed}", mixed(seed, index), switched=switched)
+            _Gpu(gpu, book, index, f"{identity}/{seed}", mixed(seed, index))
             for index, gpu in enumerate(scenario.gpus)
         ]
         admits = (selection or Selection()).admits
@@ -164,23 +163,14 @@ class _Gpu:
     """One GPU of the scenario, and when it was last read."""
 
     def __init__(
-        self,
-        gpu: SimulatedGpu,
-        book: SpecBook,
-        index: int,
-        identity: str,
-        key: int,
-        *,
-        switched: bool,
+        self, gpu: SimulatedGpu, book: SpecBook, index: int, identity: str, key: int
     ) -> None:
         self._model = book.models[gpu.spec]
         board = hardware(self._model)
         if board is None:
             raise ValueError(f"{gpu.spec} cannot be simulated")
         self._board = board
-        self.device: Device = simulated_device(
-            self._model, board, index, identity, switched=switched
-        )
+        self.device: Device = simulated_device(self._model, board, index, identity)
         self.timeline = Timeline(board, gpu.scenes, key)
         self._health = healthy(self._model)
         self._identity = identity

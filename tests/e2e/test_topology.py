@@ -21,12 +21,12 @@ GPUS = 16
 def _gpu(index: int) -> Gpu:
     """One of 16 on two sockets: four with NVLinks, four below a switch, the others all over."""
     gpu = snapshots.h100_training(index)
-    root = (0, 0, 1, 2 + index)[index // 4]
-    path = (f"pci0000:{root:02x}", *("a", f"b{index // 4}", f"c{index}")[: 3 if index > 3 else 1])
+    root = (0, 0, 0, index)[index // 4]
+    ports = (f"a{index // 8}", f"b{index // 4}", f"c{index}")[: 3 if index > 3 else 1]
     device = replace(
         gpu.device,
         nvlink_ends={NVSWITCH: 18} if index < 4 else {},
-        pci_path=(*path, f"0000:{index + 1:02x}:00.0"),
+        pci_path=(f"pci0000:{root:02x}", *ports, f"0000:{index + 1:02x}:00.0"),
         numa_affinity=index // 14,
         cpu_affinity="0-55,112-167" if index < 14 else "56-111,168-223",
     )
@@ -53,10 +53,13 @@ def test_the_picture(serve: Serve, view: OpenPage, scheme: str) -> None:
     expect(rows.nth(0).locator("td").nth(1)).to_have_text("NV18")
     expect(rows.nth(4).locator("td").nth(5)).to_have_text("PIX")
     expect(rows.nth(4).locator("td").nth(0)).to_have_text("PXB")
-    expect(rows.nth(4).locator("td").nth(8)).to_have_text("NODE")
+    expect(rows.nth(4).locator("td").nth(8)).to_have_text("PHB")
+    expect(rows.nth(4).locator("td").nth(12)).to_have_text("NODE")
     expect(rows.nth(15).locator("td").nth(0)).to_have_text("SYS")
     expect(rows.nth(15)).to_contain_text("56-111,168-223")
-    expect(page.locator("#topology .legend b")).to_have_text(["NV#", "PIX", "PXB", "NODE", "SYS"])
+    expect(page.locator("#topology .legend b")).to_have_text(
+        ["NV#", "PIX", "PXB", "PHB", "NODE", "SYS"]
+    )
     for size in SIZES:
         shown.resize(size)
         wide: int = page.evaluate("document.documentElement.scrollWidth")

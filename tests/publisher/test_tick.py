@@ -13,6 +13,7 @@ from exporter.clock import Clock
 from exporter.derive import derive_share
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
+    NVSWITCH,
     Activity,
     Board,
     Device,
@@ -26,7 +27,7 @@ from exporter.model.reading import (
     Vitals,
     XidRecord,
 )
-from exporter.model.snapshot import Gpu, ShareTotals, Snapshot
+from exporter.model.snapshot import Gpu, Peer, ShareTotals, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.publisher.share import share_picture
 from exporter.specs import load_specs
@@ -179,6 +180,20 @@ def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
     assert share.ceilings is not None
     assert share.ceilings.spec == "h100-sxm5-80gb"
     assert snapshot.problem is None
+
+
+def test_a_gpu_that_is_down_keeps_its_links(bench: Bench) -> None:
+    """Each GPU has its peers, whether they answer or not."""
+    one = dataclasses.replace(H100, nvlink_ends={NVSWITCH: 18})
+    other = dataclasses.replace(one, index=1, uuid="GPU-other")
+    assert gpu(bench.tick(one)).peers == ()
+    bench.tick(one, other)
+    bench.script.fail(other, "lost")
+    snapshot = bench.tick(one)
+
+    assert not gpu(snapshot, "GPU-other").up
+    assert gpu(snapshot).peers == (Peer(1, "GPU-other", "NV18"),)
+    assert gpu(snapshot, "GPU-other").peers == (Peer(0, "GPU-h100", "NV18"),)
 
 
 def test_counters_follow_the_readings(bench: Bench) -> None:

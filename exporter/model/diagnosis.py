@@ -26,6 +26,7 @@ CAUSE_NAMES = (
     "thermal",
     "power_capped",
     "fail_slow_gpu",
+    "numa_misaligned",
     "pcie_limited",
     "collective_wait",
     "tensor_cores_unused",

@@ -241,6 +241,13 @@ CAUSES: tuple[Cause, ...] = (
         "take it out of the job, and check its power cable, temperature and Xids",
     ),
     Cause(
+        "numa_misaligned",
+        ("numa_misaligned_ratio >= 1", "idle_ratio >= small_loss_ratio"),
+        "its process may only run on CPUs of another NUMA node than the GPU's, and the GPU idles"
+        " {idle_ratio} of the time",
+        "bind it to the GPU's node (numactl --cpunodebind, srun --gpu-bind=closest)",
+    ),
+    Cause(
         "pcie_limited",
         ("pcie_traffic_ratio >= nearly_always_ratio",),
         "its PCIe link carries {pcie_traffic_ratio} of what it can",

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
+from exporter.derive.topology import numa_misaligned_ratio
 from exporter.model.diagnosis import HostActivity
+from exporter.model.reading import Device
 from exporter.model.snapshot import Gpu, Rank, Share
 
 FIRST_WORKERS = 4
@@ -53,6 +55,7 @@ EVIDENCE: Mapping[str, str] = {
     "trains": "1 if a training job reports, or the process that holds it is one",
     "process_cores": "CPU cores that the busiest process on it keeps busy",
     "gpus_of_process_count": "GPUs that one of its processes computes on",
+    "numa_misaligned_ratio": "share of its process's CPUs that are of another NUMA node",
     "orphan_workers_count": "loader workers on it whose job is gone",
     "idle_siblings_count": "GPUs that the same work holds idle",
     "peers_count": "GPUs of its model in the same job on this node",
@@ -88,7 +91,7 @@ def share_evidence(
     found: dict[str, float | None] = {
         **_use(share),
         **_board(gpu),
-        **_processes(share),
+        **_processes(share, gpu.device),
         **beside,
         "data_wait_loss_ratio": None if stall is None else stall.lower,
         "data_stall_upper_ratio": None if stall is None else stall.upper,
@@ -162,16 +165,21 @@ def _pcie_traffic(gpu: Gpu) -> float | None:
     return max(known, default=None)
 
 
-def _processes(share: Share) -> dict[str, float | None]:
+def _processes(share: Share, device: Device) -> dict[str, float | None]:
     if share.processes is None:
         return {}
     computing = [each for each in share.processes if each.kind in COMPUTES]
     cores = [each.cpu_cores for each in computing if each.cpu_cores is not None]
+    apart = [numa_misaligned_ratio(each, device) for each in computing]
+    misaligned = [ratio for ratio in apart if ratio is not None]
     orphans = [each for each in computing if each.command == WORKER]
     known = all(each.command is not None for each in computing)
     only_orphans = known and bool(computing) and len(orphans) == len(computing)
     return {
         "process_cores": max(cores, default=None),
+        "numa_misaligned_ratio": min(
+            (each for each in misaligned if each is not None), default=None
+        ),
         "orphan_workers_count": len(orphans) if only_orphans else 0.0 if known else None,
     }
 

@@ -130,6 +130,10 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
         SLOW_GPU,
         [{"clock_of_peers_ratio": 0.97}, {"peers_count": 2}, {"busy_ratio": 0.2}],
     ),
+    "numa_misaligned": (
+        {"numa_misaligned_ratio": 1.0, "idle_ratio": 0.3},
+        [{"numa_misaligned_ratio": 0.5}, {"idle_ratio": 0.05}],
+    ),
     "pcie_limited": ({"pcie_traffic_ratio": 0.9}, [{"pcie_traffic_ratio": 0.5}]),
     "collective_wait": ({"communication_time_ratio": 0.5}, [{"communication_time_ratio": 0.1}]),
     "tensor_cores_unused": (

@@ -45,6 +45,7 @@ from exporter.sources.simulate.workloads import (
     NO_WORK,
     OnGpu,
     SimulatedWorkloads,
+    host_activity,
     identified,
     job_name,
     training_totals,
@@ -66,7 +67,9 @@ CAPPED = frozenset({"sw_power_cap"})
 UNCAPPED: frozenset[str] = frozenset()
 LOADER_WORKERS = 4
 STARVED_RATIO = 0.05
-"""From this share of stalled time on, no batch is ever ready."""
+"""From this share of stalled time on, no batch is ever ready, and the workers never rest."""
+KEEPS_UP_RATIO = 0.5
+"""How busy the workers of a loader are that keeps up."""
 
 
 class Simulation(AlwaysOn):
@@ -273,6 +276,7 @@ class _Gpu:
                 persistent_workers=True,
                 ready_batches=0 if stalled else 2 * LOADER_WORKERS,
             ),
+            host=host_activity(LOADER_WORKERS, 1.0 if stalled else KEEPS_UP_RATIO),
             memory_bytes={
                 "allocated": round(0.8 * used),
                 "reserved": used,

@@ -118,7 +118,7 @@ CAUSES: tuple[Cause, ...] = (
         ),
         "the workers wait for storage {worker_blocked_ratio} of the time, in reads of"
         " {read_size_bytes}",
-        "copy the data to a local disk or into memory before the job, or compress it less",
+        "copy the data to a local disk or into memory before the job, or store less of it",
         costs="data",
         of_job=True,
     ),
@@ -172,7 +172,7 @@ CAUSES: tuple[Cause, ...] = (
         "orphan_processes",
         ("orphan_workers_count >= 1", "busy_ratio < nearly_none_ratio"),
         "{orphan_workers_count} workers of a job that has ended hold its memory",
-        "end them: pkill -f pt_data_worker, or kill the PIDs that the page lists",
+        "end them: kill the PIDs that nvidia-smi lists for this GPU",
     ),
     Cause(
         "idle_sibling",
@@ -270,7 +270,8 @@ CAUSES: tuple[Cause, ...] = (
             "trains == 1",
         ),
         "the tensor cores are idle while FP32 units work {fma_active_ratio} of the time",
-        'use torch.autocast(dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high")',
+        'use torch.autocast("cuda", dtype=torch.bfloat16), or'
+        ' torch.set_float32_matmul_precision("high")',
     ),
     Cause(
         "batch_too_small",

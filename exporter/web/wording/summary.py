@@ -296,7 +296,7 @@ _DOCS = f"{DOCUMENTATION}/blob/main/docs"
 
 PAGES = {
     "lost": "live-page.md#lost",
-    "starved": "stalls.md#what-to-change",
+    "starved": "causes.md",
     "held idle": "live-page.md#held-idle",
     "unopened": "live-page.md#unopened",
     "underused": "live-page.md#underused",

@@ -170,7 +170,7 @@ def test_what_limits_by_input_is_starved() -> None:
     starved = shared(gpu, held=True, recent=replace(recent, limited_ratio=limited))
     found = view(snapshots.snapshot(starved))
     assert found["headline"] == "GPU 0 idle 100 % of the time, waiting for data"
-    assert found["advice"].endswith("/docs/stalls.md#what-to-change")
+    assert found["advice"].endswith("/docs/causes.md")
 
 
 @pytest.mark.parametrize("up", [True, False])

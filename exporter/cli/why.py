@@ -62,6 +62,7 @@ def run(invocation: Invocation) -> int:
 
 def _read(settings: config.Settings) -> Reply:
     from exporter.cli.status.readers import snapshot_reader
+    from exporter.web.facts import notice_of
 
     with ExitStack() as stack:
         reader, is_local = snapshot_reader(settings, stack, "why")
@@ -70,7 +71,8 @@ def _read(settings: config.Settings) -> Reply:
         reply = reader()
     if not reply.snapshot.gpus:
         raise SourceError(": ".join(filter(None, ("no GPU", reply.snapshot.problem))))
-    return reply
+    notice = notice_of(reply.snapshot)
+    return replace(reply, notices=(*reply.notices, notice)) if notice else reply
 
 
 def _only(snapshot: Snapshot, name: str) -> Snapshot:

@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 PROGRAM = "roofline-exporter"
 _FIRST_ENVIRONMENT = "/proc/self/environ"
 
@@ -44,7 +48,15 @@ def _run(words: list[str]) -> int:
     sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from roofline_job import launch
 
-    return launch.main(words[1:])
+    return launch.main(words[1:], beside_daemon=_beside_daemon)
+
+
+def _beside_daemon(
+    become: Callable[[Mapping[str, str]], int], environ: Mapping[str, str], report: str | None
+) -> int:
+    from exporter.cli.job.supervise import supervise  # loaded only where it is asked for
+
+    return supervise(become, environ, report)
 
 
 def first_environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .command import PROGRAM, first_environment
@@ -56,13 +56,28 @@ options:
   --summary FILE
                  Write what that line says, and more, to FILE as JSON, for
                  {PROGRAM} compare; also with --quiet.
+  --with-daemon  Where the node has no daemon: start one beside the job, as
+                 this user, for as long as it lasts; the tasks of a Slurm step
+                 share one on each node. Ends with a report on the job's GPUs.
+  --report FILE  Where to write that report; or a folder for it. (default:
+                 roofline-JOB.STEP-NODE.txt where the job was submitted; not
+                 in a Slurm job, standard error)
 """
 
 _SEE = f"(see {PROGRAM} run --help)"
 _EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
-_FLAGS = ("--help", "--job", "--count-flops", "--print-env", "--quiet", "--summary")
-_VALUES = {"--job": "a name, such as resnet", "--summary": "a file, such as run.json"}
+_SWITCHES = ("--count-flops", "--print-env", "--quiet", "--with-daemon")
+_VALUES = {
+    "--job": "a name, such as resnet",
+    "--summary": "a file, such as run.json",
+    "--report": "a file or folder",
+}
 """What is expected behind the flags that take a value."""
+_FLAGS = ("--help", *_SWITCHES, *_VALUES)
+
+BesideDaemon = Callable[[Callable[[Mapping[str, str]], int], Mapping[str, str], str | None], int]
+"""Runs a job beside a daemon: takes what a process calls to become the job, with these variables
+more, the environment, and where the report goes; returns an exit code."""
 
 
 class UsageError(Exception):
@@ -80,9 +95,15 @@ class Options:
     quiet: bool = False
     helps: bool = False
     summary: str | None = None
+    with_daemon: bool = False
+    report: str | None = None
 
 
-def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
+def main(
+    words: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    beside_daemon: BesideDaemon | None = None,
+) -> int:
     """Become the command that follows ``run``; return an exit code where that does not happen.
 
     `environ` is by default the one that this process was given.
@@ -99,13 +120,19 @@ def main(words: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
 
             variables.update(summary_file.begin(options.summary))
         given = first_environment() if environ is None else environ
-        environ = job_environment(given, variables, quiet=options.quiet)
-        code, reason = execute(options.command, environ)
+
+        def become(more: Mapping[str, str]) -> int:
+            environ = job_environment({**given, **more}, variables, quiet=options.quiet)
+            code, reason = execute(options.command, environ)
+            return _fail(f"run: {reason}", code)
+
+        if options.with_daemon and beside_daemon and given.get(SWITCH) != "0":
+            return beside_daemon(become, given, options.report)
+        return become({})
     except UsageError as error:
         return _fail(str(error), USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED
-    return _fail(f"run: {reason}", code)
 
 
 def parse(words: Sequence[str]) -> Options:
@@ -115,8 +142,8 @@ def parse(words: Sequence[str]) -> Options:
         UsageError: something is wrong with one of them, or missing.
     """
     own, command = list(words), list[str]()
+    switches: set[str] = set()
     values: dict[str, str] = {}
-    counts_flops, prints, quiet = False, False, False
     while own and not command:
         word = own.pop(0)
         name, is_given, value = word.partition("=")
@@ -124,12 +151,8 @@ def parse(words: Sequence[str]) -> Options:
             return Options(helps=True)
         if word == "--":
             own, command = [], own
-        elif word == "--count-flops":
-            counts_flops = True
-        elif word == "--print-env":
-            prints = True
-        elif word == "--quiet":
-            quiet = True
+        elif word in _SWITCHES:
+            switches.add(word)
         elif name in _VALUES:
             values[name] = value if is_given else own.pop(0) if own and own[0][:1] != "-" else ""
             if not values[name].strip():
@@ -140,14 +163,28 @@ def parse(words: Sequence[str]) -> Options:
             raise UsageError(f"unknown flag {_one_line(name)}{_did_you_mean(name)} {_SEE}")
         else:
             command = [word, *own]
+    prints = "--print-env" in switches
     if prints and command:
         raise UsageError("--print-env: expected no command, it starts none")
     if prints and "--summary" in values:
         raise UsageError("--summary: expected a command, --print-env starts none")
     if not prints and not command:
         raise UsageError(_EXPECTED)
-    job, summary = values.get("--job"), values.get("--summary")
-    return Options(tuple(command), job, counts_flops, prints, quiet, summary=summary)
+    with_daemon = "--with-daemon" in switches
+    if "--report" in values and not with_daemon:
+        raise UsageError("--report: expected --with-daemon, whose report it is")
+    if prints and with_daemon:
+        raise UsageError("--print-env: expected no --with-daemon, it starts none")
+    return Options(
+        command=tuple(command),
+        job=values.get("--job"),
+        counts_flops="--count-flops" in switches,
+        prints=prints,
+        quiet="--quiet" in switches,
+        summary=values.get("--summary"),
+        with_daemon=with_daemon,
+        report=values.get("--report"),
+    )
 
 
 def _did_you_mean(name: str) -> str:

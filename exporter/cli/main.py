@@ -139,7 +139,9 @@ def _run(words: Sequence[str]) -> int:
         raise ConfigError(f"unknown command {config.shown(name)}{nearest} (see {PROGRAM} --help)")
     argv = words[1:] if name else words
     if name == "run":  # reads the words after its name itself, also where this package is not
-        return launch.main(argv)
+        from exporter.cli.job.supervise import supervise
+
+        return launch.main(argv, beside_daemon=supervise)
     module: Any = import_module(command.module)
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",

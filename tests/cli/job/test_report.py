@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report at the end of a job: what was seen of its GPUs and ranks, and of nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
+from exporter.cli.job.report import report
+from exporter.cli.job.seen import Key, Seen
+from exporter.model.diagnosis import Diagnosis
+from exporter.model.snapshot import Bounds, Gpu, Snapshot
+from tests.snapshots import (
+    NO_DRIVER,
+    h100_idle,
+    h100_mig,
+    h100_training,
+    lost,
+    rank_on_cpu,
+    rank_on_gpu,
+    snapshot,
+    t4_estimate,
+    with_training,
+)
+from tests.web.golden import check_text
+
+NO_WORKERS = Diagnosis(
+    cause="no_workers", recoverable_lower_seconds=600.0, recoverable_upper_seconds=1200.0
+)
+
+
+def _later(gpu: Gpu, joules: float, used: int) -> Gpu:
+    """The GPU after a while: its board used energy, its memory fell, and a cause is seen."""
+    before = gpu.totals.energy_joules or 0.0
+    (share,) = gpu.shares
+    assert share.memory is not None
+    memory = replace(share.memory, used_bytes=used)
+    return replace(
+        gpu,
+        totals=replace(gpu.totals, energy_joules=before + joules),
+        shares=(replace(share, memory=memory, diagnoses=(NO_WORKERS,)),),
+    )
+
+
+def _seen(*snapshots: Snapshot, own: Collection[Key]) -> Seen:
+    seen = Seen()
+    for number, each in enumerate(snapshots):
+        began = snapshots[0].timestamp_seconds + 1800.0 * number
+        seen.take(replace(each, timestamp_seconds=began), 1800.0 if number else 0.0, own)
+    return seen
+
+
+def test_a_report_reads_as_it_is_meant() -> None:
+    """GPUs by the rank on them or as given; the peak of memory; joules since the start."""
+    training, estimate = h100_training(0), t4_estimate(3)
+    first = snapshot(training, h100_idle(1), h100_mig(2), estimate)
+    last = snapshot(_later(training, 1.8e6, 1 << 30), h100_idle(1), h100_mig(2), estimate)
+    ranks = (rank_on_gpu(0), rank_on_cpu())
+    given = {(estimate.device.uuid, None), (h100_mig(2).device.uuid, 1)}
+
+    seen = _seen(first, with_training(last, *ranks), own=given)
+
+    check_text(report(seen, "4711.0 resnet", "gpu17"), "job-report.txt")
+
+
+def test_nobody_elses_gpu_is_in_it() -> None:
+    """One that no rank is on, and that was not given, is left out; so are its causes."""
+    busy = h100_training(0)
+    seen = _seen(snapshot(busy), snapshot(_later(busy, 1.0, 1)), own=set())
+
+    said = report(seen, None, "gpu17")
+
+    assert said.startswith("job   without a name\nnode  gpu17\n")
+    assert said.endswith("\n\nno GPU of this job was seen\n")
+
+
+def test_what_is_not_known_is_absent() -> None:
+    """A node without a driver has its reason; no number stands where none was read."""
+    said = report(_seen(NO_DRIVER, NO_DRIVER, own=set()), None, "n")
+    assert said.splitlines()[-1] == f"no GPU of this job was seen: {NO_DRIVER.problem}"
+
+    gone = h100_training(0)
+    own = {(gone.device.uuid, None)}
+    seen = _seen(snapshot(gone), snapshot(lost(0)), snapshot(lost(0)), own=own)
+    (share,) = seen.shares()
+    assert share.saturated[0] == 0.0
+    assert share.saturation_bounds is None
+    assert share.energy_joules is None
+    assert "ENERGY" not in report(seen, None, "n")
+
+
+def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known() -> None:
+    """Equal where it was measured; the sources are named in the order of their appearance."""
+    gpu = h100_training(0)
+    (share,) = gpu.shares
+    assert share.saturation is not None
+    guess = replace(share.saturation, source="estimate", ratio=None, bounds=Bounds(0.0, 0.5))
+    guessed = replace(gpu, shares=(replace(share, saturation=guess),))
+    own = {(gpu.device.uuid, None)}
+    measured = share.saturation.bounds.lower
+
+    (seen,) = _seen(snapshot(gpu), snapshot(gpu), snapshot(guessed), own=own).shares()
+
+    assert seen.saturation_bounds is not None
+    assert seen.saturation_bounds.lower == pytest.approx(measured / 2)
+    assert seen.saturation_bounds.upper == pytest.approx((measured + 0.5) / 2)
+    assert list(seen.sources) == [share.saturation.source, "estimate"]

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`run --with-daemon`: the job's exit code, signals and report, and nothing left of the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import environment
+from tests.fake_nvml import FakeNvml
+from tests.waiting import wait_until
+
+GPU = {
+    "product": "h100-sxm",
+    "utilization": 60,
+    "power": 300,
+    "gpm": {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20},
+}
+SITE = "the daemon of this node at"
+"""What it says where this machine has one."""
+TRAIN = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 80
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return torch.randn(8)
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(Slow(), batch_size=4):
+    model(batch).sum().backward()
+    optimizer.step()
+raise SystemExit(3)
+"""
+
+
+class Runs:
+    """Starts runs on a fake driver, in a folder for their sockets."""
+
+    def __init__(self, folder: Path, driver: FakeNvml) -> None:
+        self.sockets, self.folder = folder, driver.directory
+        self._driver = driver
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(
+        self,
+        *words: str,
+        report: bool = True,
+        step: Mapping[str, str] | None = None,
+        **variables: str,
+    ) -> subprocess.Popen[str]:
+        """Start the job that these words are, with these variables more."""
+        given = {
+            **self._driver.environment(),
+            "TMPDIR": str(self.sockets),
+            "CUDA_VISIBLE_DEVICES": "0",
+            **(step or {}),
+            **variables,
+        }
+        inherited = environment()
+        for name in list(inherited):
+            if name.startswith("SLURM") or name == "XDG_RUNTIME_DIR":
+                del inherited[name]
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "exporter", "run", "--with-daemon"),
+                *((f"--report={self.report}",) if report else ()),
+                *("--", *words),
+            ],
+            env={**inherited, **given},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.txt"
+
+    def left(self) -> list[str]:
+        """What is left: files in the folder of the sockets, and processes that know it."""
+        needle = f"TMPDIR={self.sockets}".encode()
+        pids = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if needle in (entry / "environ").read_bytes() and _is_alive(entry):
+                    pids.append(entry.name)
+        return [*(path.name for path in self.sockets.glob("roofline-*")), *pids]
+
+    def stop(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.left(), what="nothing is left")
+        for pid in self.left():
+            with contextlib.suppress(ValueError, ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def _is_alive(process: Path) -> bool:
+    return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    """Runs whose driver has two GPUs; the first is given to them."""
+    # Paths of sockets have to be shorter than those of tests may be.
+    made = Runs(
+        Path(tempfile.mkdtemp(prefix="rl-", dir="/tmp")),
+        FakeNvml(tmp_path / "nvml", {"devices": [GPU, GPU]}),
+    )
+    yield made
+    made.stop()
+
+
+def _said(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
+    """Exit code, output, and lines on standard error without that of this machine's own daemon."""
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, [line for line in err.splitlines() if SITE not in line]
+
+
+def _row(report: str, name: str) -> Mapping[str, str]:
+    """The row of a table of a report that begins with this name, by column."""
+    lines = report.splitlines()
+    row = next(number for number, line in enumerate(lines) if line.startswith(f"{name} "))
+    header = max(number for number in range(row) if not lines[number - 1])
+    return dict(zip(_split(lines[header]), _split(lines[row]), strict=True))
+
+
+def _split(line: str) -> list[str]:
+    return [word.strip() for word in line.split("  ") if word.strip()]
+
+
+def test_a_training_job_has_its_code_its_line_and_its_report(runs: Runs) -> None:
+    """The report has the GPU that it was given, not the other one, and its rank's waits."""
+    pytest.importorskip("torch")
+    script = runs.folder / "train.py"
+    script.write_text(TRAIN, encoding="utf-8")
+
+    code, out, (line, where) = _said(
+        runs.start(sys.executable, str(script), ROOFLINE_JOB_NAME="resnet")
+    )
+
+    assert (code, out) == (3, "")
+    assert line.startswith("roofline-exporter: 20 steps, waited ")
+    assert where == f"roofline-exporter: the report is in {runs.report}"
+    text = runs.report.read_text(encoding="utf-8")
+    gpu = _row(text, "0")
+    assert (gpu["NAME"], gpu["UTIL"], gpu["SAT"], gpu["SOURCE"]) == (
+        *("H100 80GB HBM3", "60 %", "30 %", "gpm"),
+    )
+    assert float(gpu["ENERGY Wh"]) > 0
+    assert "\n1  H100" not in text
+    rank = _row(text, "resnet")
+    assert rank["STEPS"] == "20"
+    assert float(rank["DATA WAIT"].partition(" s (")[0]) >= 80 * 0.02
+    assert runs.left() == []
+
+
+def test_what_a_job_ends_with(runs: Runs) -> None:
+    """Its own code, 128 + n after a signal, 127 as without; a report each time, in one file."""
+    ends = [(("true",), 0), (("sh", "-c", "exit 7"), 7), (("sh", "-c", "kill -9 $$"), 137)]
+    for words, wanted in ends:
+        assert _said(runs.start(*words))[0] == wanted
+    assert runs.report.read_text(encoding="utf-8").count("node  ") == 3
+
+    code, _, lines = _said(runs.start("no-such-command"))
+    assert code == 127
+    assert lines[0] == "roofline-exporter: run: no-such-command: command not found"
+    assert runs.left() == []
+
+
+def test_without_a_file_it_is_in_the_log(runs: Runs) -> None:
+    """In a Slurm job it is in a file of the submit folder, which may not be writable."""
+    _, _, lines = _said(runs.start("true", report=False))
+    assert lines[0] == "job   without a name"
+
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "resnet", "SLURMD_NODENAME": "gpu17"}
+    slurm |= {"SLURM_STEP_ID": "2", "SLURM_SUBMIT_DIR": str(runs.folder)}
+    _, _, lines = _said(runs.start("true", report=False, step=slurm))
+    file = runs.folder / "roofline-4711.2-gpu17.txt"
+    assert lines == [f"roofline-exporter: the report is in {file}"]
+    assert file.read_text().startswith("job   4711.2 resnet\nnode  gpu17\n")
+
+    _, _, lines = _said(
+        runs.start("true", report=False, step=slurm | {"SLURM_SUBMIT_DIR": "/proc"})
+    )
+    assert lines[0].endswith("; the report:")
+    assert lines[1] == "job   4711.2 resnet"
+    assert runs.left() == []
+
+
+SIGNALLED = """
+import signal, sys, time
+got = []
+for name in ("SIGTERM", "SIGUSR1"):
+    signal.signal(getattr(signal, name), lambda number, _: got.append(number))
+print("ready", flush=True)
+while signal.SIGTERM not in got:
+    time.sleep(0.05)
+time.sleep(0.3)
+print(len(got), flush=True)
+sys.exit(5)
+"""
+
+
+def test_signals_reach_the_job_once(runs: Runs) -> None:
+    """It may take its time to end, as after scancel; the report comes after that."""
+    process = runs.start(sys.executable, "-c", SIGNALLED)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGUSR1)
+    process.send_signal(signal.SIGTERM)
+
+    assert _said(process)[:2] == (5, "2\n")
+    assert runs.report.exists()
+    assert runs.left() == []
+
+
+def test_a_killed_run_takes_job_and_daemon_with_it(runs: Runs) -> None:
+    """As it would without a daemon; the report is there all the same."""
+    process = runs.start("sh", "-c", "echo ready; exec sleep 600")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.wait()
+
+    wait_until(lambda: not runs.left(), what=f"nothing is left: {runs.left()}")
+    assert runs.report.exists()
+
+
+LOOK = """
+import json, os, stat, sys
+socket = os.environ["ROOFLINE_TRAINING_SOCKET"]
+folder = os.path.dirname(socket)
+print(json.dumps({
+    "modes": [stat.S_IMODE(os.stat(each).st_mode) for each in (folder, socket)],
+    "folder": folder,
+    "session": os.getsid(0),
+}), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
+    """Its folder is private; it stays until the last task ends, which has the report."""
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
+    tasks = [
+        runs.start("sh", "-c", f"{sys.executable} -c '{LOOK}' < {fifo}", step=step)
+        for fifo in _fifos(runs.folder, 4)
+    ]
+    seen = []
+    ends = [open(fifo, "w") for fifo in sorted(runs.folder.glob("fifo-*"))]  # noqa: SIM115
+    for task in tasks:
+        assert task.stdout is not None
+        seen.append(json.loads(task.stdout.readline()))
+    assert {each["folder"] for each in seen} == {f"{runs.sockets}/roofline-job-4711.0-gpu17"}
+    assert seen[0]["modes"] == [0o700, stat.S_IMODE(0o600)]
+
+    lines = []
+    for end, task in zip(ends, tasks, strict=True):
+        assert not runs.report.exists()
+        end.close()
+        code, _, said = _said(task)
+        assert code == 0
+        lines += said
+    assert lines == [f"roofline-exporter: the report is in {runs.report}"]
+    assert runs.left() == []
+
+
+def _fifos(folder: Path, count: int) -> list[Path]:
+    made = [folder / f"fifo-{number}" for number in range(count)]
+    for each in made:
+        os.mkfifo(each)
+    return made
+
+
+def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> None:
+    """One line says why; the job runs as without it."""
+    show = ("sh", "-c", "echo ${ROOFLINE_TRAINING_SOCKET-none}")
+    code, out, (line,) = _said(runs.start(*show, ROOFLINE_POLL_INTERVAL="soon"))
+    assert (code, out) == (0, "none\n")
+    assert line.startswith(
+        "roofline-exporter: run: no daemon of its own, the job runs without: ROOFLINE_POLL_INTERVAL"
+    )
+
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
+    others = runs.sockets / "roofline-job-4711.0-gpu17"
+    others.mkdir(mode=0o755)
+    code, out, _ = _said(runs.start(*show, step=step))
+    assert code == 0
+    assert out != f"{others}/training.sock\n"
+    others.rmdir()
+    assert runs.left() == []
+
+
+def test_a_daemon_that_dies_costs_the_report_alone(runs: Runs) -> None:
+    """The job goes on, and a line at its end says that there is no report."""
+    process = runs.start("sh", "-c", "echo ready; read line; exit 4")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    (daemon,) = [
+        int(pid)
+        for pid in runs.left()
+        if pid.isdecimal() and os.getsid(int(pid)) == int(pid) and int(pid) != process.pid
+    ]
+    os.kill(daemon, signal.SIGKILL)
+    code, _, lines = _said(process)
+    assert code in (4, 1)
+    assert lines == ["roofline-exporter: run: no report by the daemon of this job: it ended early"]
+    assert runs.left() == []

@@ -260,6 +260,18 @@ class SlurmCluster:
         wait_until(lambda: step.stdout.endswith(b"\n"), ANSWER_SECONDS, f"a step: {step.lines()}")
         return int(step.stdout)
 
+    def step(self, folder: Path, environ: Mapping[str, str], *words: str) -> Process:
+        """Start a job of a user in this folder: flags of srun, and its command."""
+        wait_until(self._is_idle, ANSWER_SECONDS, "the node is idle")
+        command = [self._tools["srun"], f"--uid={USER}", "--gres=gpu:1", *words]
+        step = Process(
+            ["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command],
+            self.folder / f"srun-{len(self._started)}",
+            {**self._environment, **environ, "TMPDIR": str(folder)},
+        )
+        self._started.append(step)
+        return step
+
     def cancel(self, job: int) -> None:
         """End a job."""
         self.ask("scancel", str(job))

@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests.conftest import unmet
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon, Page
+from tests.e2e.processes import ROOT
 from tests.e2e.slurm import USER, Gpu, SlurmCluster
+from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
 GPUS = (
@@ -17,6 +27,10 @@ GPUS = (
     Gpu("GPU-22222222-2e97-d125-629d-fd4e5734553f", minor=0),
 )
 """Slurm's first GPU, /dev/nvidia0, is the driver's GPU 1."""
+POLL_SECONDS = 30.0
+"""The files are read every 10 s."""
+IMPORTS = os.pathsep.join([str(ROOT), sysconfig.get_path("purelib")])
+RUN = ("-m", "exporter", "run", "--with-daemon")
 
 
 @pytest.fixture
@@ -29,6 +43,26 @@ def cluster() -> Iterator[SlurmCluster]:
     finally:
         print(made.said())
         made.stop()
+
+
+def _python() -> str:
+    """A Python of this version that the user may start: that of the tests may be root's own."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        with suppress(OSError):
+            if subprocess.run([path, "-c", ""], user=USER, check=False).returncode == 0:
+                return path
+    return unmet(f"{USER} may start no {version}")
+
+
+def _home(cluster: SlurmCluster) -> tuple[Path, dict[str, str]]:
+    """A folder that any user may write to, and the variables of a run there with one GPU."""
+    home, nvml = cluster.folder / "home", cluster.folder / "nvml"
+    driver = FakeNvml(nvml, {"devices": [{"product": "h100-sxm", "utilization": 50}]})
+    for folder in (home, nvml):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+    return home, {**driver.environment(), "PYTHONPATH": IMPORTS, "HOME": str(home)}
 
 
 def workloads(page: Page) -> dict[str, dict[str, str]]:
@@ -95,3 +129,38 @@ def test_a_job_from_its_prolog_to_its_epilog(
     assert unopened(page) >= opened
     assert [file.name for file in cluster.gpustat.iterdir()] == [".lock"]
     assert list(cluster.job_map.iterdir()) == []
+
+
+def test_a_step_reports_on_itself_as_an_ordinary_user(cluster: SlurmCluster) -> None:
+    """Two tasks have one daemon; its report is in the submit folder when srun returns."""
+    folder, environ = _home(cluster)
+    job = "id -un; sleep 3; exit $((SLURM_PROCID + 4))"
+    step = cluster.step(folder, environ, "--ntasks=2", _python(), *RUN, "sh", "-c", job)
+
+    assert step.wait() == 5
+    assert step.stdout.split() == [USER.encode()] * 2
+    (line,) = step.lines("the report is in")
+    (report,) = folder.iterdir()
+    assert line == f"roofline-exporter: the report is in {report}"
+    assert re.fullmatch(rf"roofline-[0-9]+\.0-{cluster.node}\.txt", report.name)
+    assert report.owner() == USER
+    text = report.read_text(encoding="utf-8")
+    assert text.startswith("job   ")
+    assert "\n0    H100 80GB HBM3  50 %" in text
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(1, b"term end"), (60, b"term")])
+def test_a_cancelled_step_has_its_report(cluster: SlurmCluster, seconds: int, said: bytes) -> None:
+    """The job has SIGTERM once, and time to end; one that takes too long has a report, too."""
+    folder, environ = _home(cluster)
+    loop = f"for i in $(seq {10 * seconds}); do sleep 0.1; done"
+    job = f"trap 'echo term' TERM; echo $SLURM_JOB_ID; {loop}; echo end"
+    step = cluster.step(folder, environ, _python(), *RUN, "sh", "-c", job)
+    wait_until(lambda: b"\n" in step.stdout, POLL_SECONDS, f"it runs: {step.lines()}")
+    number = int(step.stdout)
+    cluster.cancel(number)
+    step.wait()
+
+    assert step.stdout.split()[1:] == said.split()
+    report = folder / f"roofline-{number}.0-{cluster.node}.txt"
+    assert report.read_text(encoding="utf-8").startswith(f"job   {number}.0 ")

@@ -34,11 +34,8 @@ def serve(
     """Call `ready` once it listens in `folder`; serve until every run has ended."""
     flags = (f"--training.socket={folder}/{TRAINING}", "--training.socket-mode=0600")
     settings = config.load(flags, {**DEFAULTS, **environ})
-    # Slurm signals every process of a step, and kills all of them where the job takes too long.
-    terminated: list[int] = []
     for number in FORWARDED:
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, _: terminated.append(number))
     step, node, job = step_of(environ), node_of(environ), environ.get("SLURM_JOB_NAME")
     file = ReportFile(given, environ)
     parts, runs, seen = Parts(settings), Runs(f"{folder}/{CONTROL}"), Seen()
@@ -57,8 +54,8 @@ def serve(
         except Exception:
             log.exception("a tick failed")
         due, before = next_due_seconds(due, interval, now), now
-        if terminated or not lasts:
-            terminated.clear()
+        if runs.wants_report or not lasts:
+            runs.wants_report = False
             named = " ".join(filter(None, (step, step and job))) or None
             said = file.write(report(seen, named, node))
     parts.stop()

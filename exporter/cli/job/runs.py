@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from exporter.cli.job.seen import Key
-from exporter.cli.job.step import DONE, START_SECONDS
+from exporter.cli.job.step import DONE, REPORT_SO_FAR, START_SECONDS
 from exporter.model.reading import Device
 from exporter.model.snapshot import Snapshot
 from exporter.sources.training.credentials import Processes
@@ -33,6 +33,7 @@ class Runs:
         self._listener.listen(128)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
+        self.wants_report = False
         self._open: set[Any] = set()
         self._last: socket.socket | None = None
         self._expires = monotonic() + START_SECONDS
@@ -66,7 +67,9 @@ class Runs:
             self._open.add(run)
             peer = run.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
             self._pids.add(_UCRED.unpack(peer)[0])
-        elif said := _received(run):
+        elif (said := _received(run)) == REPORT_SO_FAR:
+            self.wants_report = True
+        elif said:
             self._visible.update(each.strip().lower() for each in said.decode().split(","))
         else:
             self._selector.unregister(run)

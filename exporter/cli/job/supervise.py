@@ -23,6 +23,7 @@ from exporter.cli.job.step import (
     CONTROL,
     DONE,
     FORWARDED,
+    REPORT_SO_FAR,
     START_SECONDS,
     TRAINING,
     Environment,
@@ -63,7 +64,7 @@ def supervise(
         with contextlib.suppress(OSError, AttributeError):  # it dies as one that `run` became
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os._exit(become(more) if os.getppid() == parent else 128 + signal.SIGKILL)
-    code = _waited(job, environ)
+    code = _waited(job, daemon)
     if daemon is not None:
         _leave(folder, daemon)
     return code
@@ -159,7 +160,7 @@ def _site(environ: Environment) -> dict[str, str]:
     return {}
 
 
-def _waited(job: int, environ: Environment) -> int:
+def _waited(job: int, daemon: socket.socket | None) -> int:
     """Pass on signals until the job ends; return its exit code."""
     while True:
         got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
@@ -167,10 +168,12 @@ def _waited(job: int, environ: Environment) -> int:
         if ended:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        # A terminal signals all of its group, and Slurm (as root) every process of a step.
-        is_slurms = "SLURM_JOB_ID" in environ and got.si_uid == 0 != os.getuid()
-        if got.si_signo != signal.SIGCHLD and got.si_code != _SI_KERNEL and not is_slurms:
+        # A terminal signals the job, too; Slurm and all others this process alone.
+        if got.si_signo != signal.SIGCHLD and got.si_code != _SI_KERNEL:
             os.kill(job, got.si_signo)
+        if got.si_signo == signal.SIGTERM and daemon is not None:
+            with contextlib.suppress(OSError):
+                daemon.send(REPORT_SO_FAR)
 
 
 def _leave(folder: str, daemon: socket.socket) -> None:

@@ -105,12 +105,14 @@ def _joined(folder: str, environ: Environment, report: str | None, mask: set[int
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if daemon.connect_ex(f"{folder}/{CONTROL}"):
-            os.stat(folder)  # gone where the task that held the lock could not start it
+            if not os.path.isdir(folder) or not os.path.samestat(os.fstat(lock), os.stat(folder)):
+                raise ConnectionError("another task of this step could not start it")
             _start(folder, environ, report, mask)
             daemon.connect(f"{folder}/{CONTROL}")
         daemon.send(environ.get("CUDA_VISIBLE_DEVICES", "").encode() or NO_GPUS)
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it is another task's if there is something in it
+            os.rmdir(folder)
         raise
     finally:
         os.close(lock)
@@ -144,6 +146,7 @@ def _start(folder: str, environ: Environment, report: str | None, mask: set[int]
     os.close(reading)
     if said != READY:
         os.kill(daemon, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
         raise ConnectionError(said.decode(errors="replace") or "it ended at once")
     for path in _site(environ).values():
         _say(f"the daemon of this node at {path} gets the job's reports, too")

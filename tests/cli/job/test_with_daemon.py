@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -62,6 +64,7 @@ class Runs:
         *words: str,
         report: bool = True,
         step: Mapping[str, str] | None = None,
+        terminal: int | None = None,
         **variables: str,
     ) -> subprocess.Popen[str]:
         """Start the job that these words are, with these variables more."""
@@ -83,10 +86,14 @@ class Runs:
                 *("--", *words),
             ],
             env={**inherited, **given},
+            stdin=terminal,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=None if terminal is None else lambda: _control(terminal),
         )
+        if terminal is not None:
+            os.close(terminal)
         self._started.append(process)
         return process
 
@@ -114,6 +121,12 @@ class Runs:
             with contextlib.suppress(ValueError, ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         shutil.rmtree(self.sockets, ignore_errors=True)
+
+
+def _control(terminal: int) -> None:
+    """Make a terminal that of this process and its group."""
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
 def _is_alive(process: Path) -> bool:
@@ -306,10 +319,33 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
     step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
     others = runs.sockets / "roofline-job-4711.0-gpu17"
     others.mkdir(mode=0o755)
-    code, out, _ = _said(runs.start(*show, step=step))
+    code, out, _ = _said(runs.start(*show, step=step))  # it takes the next folder, /tmp
     assert code == 0
     assert out != f"{others}/training.sock\n"
     others.rmdir()
+
+    several = [runs.start(*show, step=step, ROOFLINE_POLL_INTERVAL="soon") for _ in range(3)]
+    for each in several:
+        code, out, (line,) = _said(each)
+        assert (code, out) == (0, "none\n")
+        assert "the job runs without" in line
+    assert runs.left() == []
+
+
+def test_ctrl_c_reaches_the_job_once(runs: Runs) -> None:
+    """The terminal signals all of its group."""
+    count = (
+        "import signal, time; got = []; signal.signal(2, lambda *_: got.append(1)); "
+        "print('ready', flush=True); time.sleep(1); print(len(got)); raise SystemExit(6)"
+    )
+    leader, follower = os.openpty()
+    process = runs.start(sys.executable, "-c", count, terminal=follower)
+    with os.fdopen(leader, "wb", buffering=0) as terminal:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        terminal.write(b"\x03")
+        code, out, _ = _said(process)
+    assert (code, out) == (6, "1\n")
     assert runs.left() == []
 
 

@@ -17,7 +17,7 @@ from exporter.cli import config
 from exporter.cli.job.report import report
 from exporter.cli.job.runs import Runs
 from exporter.cli.job.seen import Seen
-from exporter.cli.job.step import CONTROL, FORWARDED, TRAINING, node_of, step_of
+from exporter.cli.job.step import CONTROL, FORWARDED, REPORT_SECONDS, TRAINING, node_of, step_of
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds
 
@@ -58,6 +58,7 @@ def serve(
             runs.wants_report = False
             named = " ".join(filter(None, (step, step and job))) or None
             said = file.write(report(seen, named, node))
+    signal.alarm(REPORT_SECONDS)  # a driver that hangs keeps nobody waiting, and no process
     parts.stop()
     shutil.rmtree(folder, ignore_errors=True)
     runs.end(said)
@@ -84,7 +85,7 @@ class ReportFile:
             with open(self._path, "ab") as file:
                 self._offset = file.tell() if self._offset is None else self._offset
                 file.truncate(self._offset)
-                file.write(text.encode())
+                file.write(text.encode(errors="replace"))
         except OSError as error:
             return f"roofline-exporter: {self._path}: {error.strerror}; the report:\n{text}"
         return f"roofline-exporter: the report is in {self._path}\n"

@@ -56,7 +56,7 @@ class Runs:
         """Let the last run go, which says this: it waits for the report."""
         if self._last is not None:
             with suppress(OSError), self._last as run:  # it may have been killed
-                run.send(DONE + said.encode())
+                run.send(DONE + said.encode(errors="replace"))
             self._last = None
 
     def _hear(self, run: Any) -> None:
@@ -70,7 +70,7 @@ class Runs:
         elif (said := _received(run)) == REPORT_SO_FAR:
             self.wants_report = True
         elif said:
-            self._visible.update(each.strip().lower() for each in said.decode().split(","))
+            self._visible.update(each.strip().lower() for each in os.fsdecode(said).split(","))
         else:
             self._selector.unregister(run)
             self._open.discard(run)

@@ -14,6 +14,8 @@ FORWARDED = frozenset(
 )
 START_SECONDS = 20.0
 """How long the job waits for its daemon."""
+REPORT_SECONDS = 15
+"""How long its exit code waits for the report: half of what Slurm's KillWait gives by default."""
 REPORT_SO_FAR = b"report"
 """Asked for on SIGTERM: what takes too long to end is killed with all that is around it."""
 CONTROL, TRAINING, DONE = "control.sock", "training.sock", b"done"

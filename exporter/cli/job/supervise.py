@@ -23,6 +23,7 @@ from exporter.cli.job.step import (
     CONTROL,
     DONE,
     FORWARDED,
+    REPORT_SECONDS,
     REPORT_SO_FAR,
     START_SECONDS,
     TRAINING,
@@ -31,8 +32,6 @@ from exporter.cli.job.step import (
     step_of,
 )
 
-REPORT_SECONDS = 15.0
-"""How long its exit code waits for the report: half of what Slurm's KillWait gives by default."""
 READY, NO_GPUS = b"ready", b"-"
 MOST_BYTES = 1 << 20
 LONGEST_PATH = 107
@@ -55,7 +54,7 @@ def supervise(
         folder = _folder(environ)
         daemon = _joined(folder, environ, report, before)
         more = {"ROOFLINE_TRAINING_SOCKET": f"{folder}/{TRAINING}", **_site(environ)}
-    except (OSError, ConnectionError) as error:
+    except Exception as error:  # whatever it is, the job runs
         _say(f"no daemon of its own, the job runs without: {_reason(error)}")
     parent, job = os.getpid(), os.fork()
     if not job:
@@ -109,7 +108,7 @@ def _joined(folder: str, environ: Environment, report: str | None, mask: set[int
                 raise ConnectionError("another task of this step could not start it")
             _start(folder, environ, report, mask)
             daemon.connect(f"{folder}/{CONTROL}")
-        daemon.send(environ.get("CUDA_VISIBLE_DEVICES", "").encode() or NO_GPUS)
+        daemon.send(os.fsencode(environ.get("CUDA_VISIBLE_DEVICES", "")) or NO_GPUS)
     except OSError:
         with contextlib.suppress(OSError):  # it is another task's if there is something in it
             os.rmdir(folder)
@@ -187,7 +186,7 @@ def _leave(folder: str, daemon: socket.socket) -> None:
         daemon.shutdown(socket.SHUT_WR)
         said = daemon.recv(MOST_BYTES).decode()
         if said.startswith(DONE.decode()):
-            sys.stderr.write(said[len(DONE) :])
+            _write(said[len(DONE) :])
             return
     except OSError as error:
         reason = _reason(error)
@@ -202,5 +201,11 @@ def _reason(error: BaseException) -> str:
 
 
 def _say(line: str) -> None:
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(f"roofline-exporter: run: {line}", file=sys.stderr, flush=True)
+    _write(f"roofline-exporter: run: {line}\n")
+
+
+def _write(text: str) -> None:
+    if sys.stderr is not None:  # closed from the start
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()

@@ -102,6 +102,20 @@ _HOLDER = (
     ' It is now held by {{ or .Labels.owner "an unknown user" }}'
     ' ({{ or .Labels.command "unknown command" }}).{{ end }}{{ end }}'
 )
+# The causes that the GPU shows now: a handful of series of one GPU, at the most.
+_CAUSES = (
+    f"{{{{ range printf `gpu_diagnosis{{{_SHARE}}}` {_OF_SHARE} | query | sortByLabel `cause` }}}}"
+    " The GPU shows the cause {{ .Labels.cause }} (<links.causes>#{{ .Labels.cause }}).{{ end }}"
+)
+# A GPU of the same owner that works while others of its work are held idle.
+_SIBLING = (
+    "{{ with $labels.owner }}{{ range printf `topk(1, gpu_diagnosis{instance=%q,"
+    ' cause="idle_sibling"} and on (instance, uuid, gpu_instance) (gpu:gpu_workload_owner:info'
+    "{instance=%q, owner=%q} or gpu_holder_info{instance=%q, owner=%q}))`"
+    " $labels.instance $labels.instance . $labels.instance . | query }}"
+    f" GPU {{{{ .Labels.gpu }}}}{_INSTANCE.replace('$labels', '.Labels')} of this owner works"
+    " meanwhile, and shows the cause idle_sibling (<links.causes>#idle_sibling).{{ end }}{{ end }}"
+)
 # The owner is a number of workloads: which.
 _WORKLOADS = (
     '{{ if match "^[0-9]+ workloads$" (or $labels.owner "") }}'
@@ -164,6 +178,8 @@ def _known() -> dict[str, Value]:
         ),
         "text.gpu_variable": f"{_BY_UUID}&var-gpu={_INDEX}{{{{ end }}}}",
         "text.holder": _HOLDER,
+        "text.causes": _CAUSES,
+        "text.sibling": _SIBLING,
         "text.workloads": _WORKLOADS,
         "text.unopened": _UNOPENED,
         "text.ranks": _RANKS,

@@ -153,7 +153,7 @@ _NAMES: Mapping[Kind, str] = {
         memory_temperature.margin memory_temperature.celsius
     """,
     amount("a factor above 1", lambda factor: factor > 1): "straggler.tensor",
-    _link: "links.runbook",
+    _link: "links.runbook links.causes",
     _base: "links.grafana",
     _pattern: "exporter.job",
 }

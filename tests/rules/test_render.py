@@ -267,7 +267,10 @@ def test_every_threshold_has_a_kind_and_is_used() -> None:
     """No value goes unchecked, and none is there for nothing."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     names = {f"{section}.{key}" for section, keys in sections.items() for key in keys}
-    texts = [path.read_text(encoding="utf-8") for path in TEMPLATES.glob("*.yml")]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in (*TEMPLATES.glob("*.yml"), TEMPLATES.parent / "render_rules.py")
+    ]
     used = {name for text in texts for name, _ in PLACEHOLDER.findall(text)}
     assert names == set(KINDS)
     assert names <= used

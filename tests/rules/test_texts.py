@@ -169,6 +169,82 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
     )
 
 
+CAUSES = "https://github.com/roofline-exporter/roofline-exporter/blob/main/docs/causes.md"
+OTHER = {**GPU, "gpu": "1", "uuid": "GPU-b"}
+LIMITED = [gauge("gpu_power_limit_watts", 238.4), gauge("gpu_power_default_limit_watts", 700)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "more"),
+    [
+        ([], ""),
+        (
+            [(GPU, "power_capped")],
+            f" The GPU shows the cause power_capped ({CAUSES}#power_capped).",
+        ),
+        (
+            [(GPU, "power_capped"), (GPU, "fail_slow_gpu")],
+            f" The GPU shows the cause fail_slow_gpu ({CAUSES}#fail_slow_gpu)."
+            f" The GPU shows the cause power_capped ({CAUSES}#power_capped).",
+        ),
+        ([(OTHER, "power_capped"), ({**GPU, "instance": "node-2:19400"}, "thermal")], ""),
+    ],
+    ids=["none", "one", "two", "of others"],
+)
+def test_a_text_names_the_causes_of_its_gpu(
+    shown: Sequence[tuple[Labels, str]], more: str, tmp_path: Path
+) -> None:
+    """With where to read what to change; without any, the text is what it was."""
+    rows = [*LIMITED, *(gauge("gpu_diagnosis", 1, on, cause=cause) for on, cause in shown)]
+    text(
+        tmp_path,
+        "GpuPowerLimitLowered",
+        rows,
+        16 * MINUTE,
+        {**GPU, "severity": "info"},
+        description="The power limit in force on GPU 0 of node-1:19400 is 34 % of its default."
+        f"{more} If this is not intended, set it back (nvidia-smi -pl), and find out what lowered"
+        " it.",
+    )
+
+
+@pytest.mark.parametrize(("owner", "named"), [("alice", True), ("bob", False)])
+def test_a_held_gpu_names_the_sibling_that_works(owner: str, named: bool, tmp_path: Path) -> None:
+    """A GPU of the same owner that shows `idle_sibling`; nobody else's."""
+    rows = [
+        UP,
+        *held(1),
+        gauge("gpu_diagnosis", 1, OTHER, cause="idle_sibling"),
+        gauge("gpu_holder_info", 1, OTHER, owner=owner, command="python3"),
+    ]
+    gpu = "GPU 0 of node-1:19400"
+    more = (
+        " GPU 1 of this owner works meanwhile, and shows the cause idle_sibling"
+        f" ({CAUSES}#idle_sibling)."
+    )
+    text(
+        tmp_path,
+        "GpuHeldIdle",
+        rows,
+        40 * MINUTE,
+        {**BY_UUID, **HOLDER, **WARNING},
+        description=f"{gpu} was held and idle for 100 % of what was observed in the last 30m."
+        f" It is now held by alice (python3).{more if named else ''}"
+        " Ask alice to end or restart the work, or to give the GPU back.",
+    )
+
+
+@pytest.mark.parametrize(
+    "alert",
+    ["GpuDataStallHigh", "GpuCheckpointOverhead", "GpuStragglerRank", "GpuThermalThrottling"],
+)
+def test_alerts_about_slowness_name_causes(alert: str) -> None:
+    """By one series of one GPU; never a scan of the fleet."""
+    (rule,) = only([alert])["groups"][0]["rules"][-1:]
+    queries = re.findall(r"gpu_diagnosis\{([^}]*)\}", rule["annotations"]["description"])
+    assert queries == ["instance=%q, uuid=%q, gpu_instance=%q"]
+
+
 @pytest.mark.parametrize(("name", "held_by"), [("H100", "ada"), ("", "")], ids=["known", "not"])
 @pytest.mark.parametrize("alert", ["GpuLost", "GpuXidCritical"])
 def test_which_board_it_is_and_whose_work_it_was(

@@ -177,6 +177,39 @@ def _ranks() -> Panel:
     )
 
 
+def _causes() -> Panel:
+    shown, up = select("gpu_diagnosis", NODES), select("gpu_up", NODES)
+    chart, queries, steps, overrides = table(
+        (
+            Column("Node", label="instance"),
+            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            Column("Cause", label="cause"),
+            Column(
+                "Of the range",
+                expression=f"max by ({DEVICE}, gpu, cause) (count_over_time({shown}[$__range]))"
+                " / on (job, instance, uuid) group_left ()"
+                f" max by (job, instance, uuid) (count_over_time({up}[$__range]))",
+                unit="percentunit",
+                decimals=0,
+                width=115,
+            ),
+        ),
+        sort_by="Of the range",
+    )
+    return Panel(
+        "Known causes",
+        "Why GPUs of the chosen nodes are slow, as far as the evidence shows it, and in which part "
+        "of the time range. docs/causes.md says of each what to change. No row: no known cause showed.",
+        chart,
+        Values("none"),
+        queries,
+        width=24,
+        height=6,
+        overrides=overrides,
+        transformations=steps,
+    )
+
+
 STALL = Panel(
     "Data stall, by rank",
     "Share of the loop's time in which the GPU sat idle because its job waited for data. Below "
@@ -307,7 +340,7 @@ PAGE = Dashboard(
     "GPU training stalls",
     "How much of their time training jobs wait for data, checkpoints and each other.",
     navigation.RANK_SCOPE,
-    (HEAD, _ranks(), STALL, WAIT, PHASES),
+    (HEAD, _ranks(), _causes(), STALL, WAIT, PHASES),
     (
         Row("Speed", (STEP, SPEED, MFU)),
         Row("Data loading", (DEPTH, WORKERS, STRAGGLERS)),

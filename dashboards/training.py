@@ -199,7 +199,7 @@ def _causes() -> Panel:
     return Panel(
         "Known causes",
         "Why GPUs of the chosen nodes are slow, as far as the evidence shows it, and in which part "
-        "of the time range. docs/causes.md says of each what to change. No row: no known cause showed.",
+        "of the time range. docs/causes.md says what to change. No row: no known cause showed.",
         chart,
         Values("none"),
         queries,

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``why`` names the cause, the knob and the evidence; its exit code says whether one is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import json
+import socket
+from collections.abc import Iterator
+from email.utils import formatdate
+
+import pytest
+
+from exporter.model.snapshot import Snapshot
+from exporter.publisher import Publisher, Rules
+from exporter.sources.simulate import Simulation, load_scenario
+from exporter.specs import load_specs
+from exporter.web.api.convert import gpus_answer
+from exporter.web.api.models.json import json_text
+from tests.cli.outcomes import outcome
+from tests.clocks import ManualClock
+from tests.serving import serving
+
+BOOK = load_specs()
+STARTED, SECONDS = 1_000_000.0, 400
+SIMULATED = "Not real GPUs. This data is simulated."
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    text = ""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        text = self.server.text.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time of the snapshot: an older one would be marked."""
+        return formatdate(STARTED + SECONDS, usegmt=True)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(name="demo", scope="module")
+def _demo() -> Snapshot:
+    """The demo, some minutes after its start."""
+    clock = ManualClock(STARTED)
+    simulation = Simulation(load_scenario("demo", BOOK), BOOK, "host:19400", 0, clock)
+    publisher = Publisher(simulation, BOOK, Rules(), clock, training=[simulation.jobs])
+    for _ in range(SECONDS):
+        clock.advance(1.0)
+        snapshot = publisher.tick()
+    return snapshot
+
+
+@pytest.fixture(name="daemon")
+def _daemon(demo: Snapshot) -> Iterator[_Server]:
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.text = json_text(gpus_answer(demo))
+    with serving(server):
+        yield server
+
+
+def why(
+    capsys: pytest.CaptureFixture[str], daemon: _Server, *argv: str
+) -> tuple[int, list[str], str]:
+    code, out, err = outcome(
+        capsys, "why", "--web.listen-address", f"127.0.0.1:{daemon.server_port}", *argv
+    )
+    return code, out.splitlines(), err
+
+
+@pytest.mark.parametrize("name", ["2", "uuid", "bob-training"])
+def test_a_gpu_and_its_job_have_the_same_cause(
+    name: str, daemon: _Server, demo: Snapshot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By index, UUID or the job's name: what is seen, the knob, numbers, cost and section."""
+    name = (demo.gpus[2].device.uuid or "") if name == "uuid" else name
+    code, lines, _ = why(capsys, daemon, name)
+    assert code == 0
+    assert lines[0] == SIMULATED
+    assert "bob-training" in lines[1]
+    assert lines[2:] == [
+        "  The workers compute all the time, and 11 cores are free. Set num_workers=8 (it is 4).",
+        lines[3],
+        "  recoverable so far: 0.07 GPU-hours",
+        "  https://github.com/roofline-exporter/roofline-exporter/blob/main/docs/causes.md"
+        "#too_few_workers",
+    ]
+    assert lines[3].startswith("  evidence: data_wait_loss_ratio ")
+    assert "workers_count 4, worker_running_ratio 100 %, free_cores 11" in lines[3]
+
+
+def test_without_a_name_all_causes_are_shown(
+    daemon: _Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And how many GPUs show none."""
+    code, lines, _ = why(capsys, daemon)
+    assert code == 0
+    assert [line.split("#")[1] for line in lines if "#" in line] == [
+        "too_few_workers",
+        "power_capped",
+    ]
+    assert lines[-1].endswith("show no known cause")
+
+
+def test_a_gpu_without_a_cause_has_a_code_of_its_own(
+    daemon: _Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3, for scripts: nothing failed, and nothing is shown."""
+    code, lines, _ = why(capsys, daemon, "0")
+    assert (code, lines[-1]) == (3, "  no known cause shows")
+
+
+def test_evidence_that_is_missing_is_named(
+    daemon: _Server, demo: Snapshot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With code 4: it waits for data, and why cannot be told."""
+    gpu = demo.gpus[2]
+    unknown = dataclasses.replace(
+        gpu.shares[0], diagnoses=(), missing_evidence=("worker_running_ratio",)
+    )
+    gpus = (*demo.gpus[:2], dataclasses.replace(gpu, shares=(unknown,)), *demo.gpus[3:])
+    daemon.text = json_text(gpus_answer(dataclasses.replace(demo, gpus=gpus)))
+    code, lines, _ = why(capsys, daemon, "2")
+    assert code == 4
+    assert lines[-1] == "  not known why: the states of its workers cannot be read"
+
+
+def test_an_unknown_name_is_refused(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one line that names what there is."""
+    code, lines, err = why(capsys, daemon, "0/1")
+    assert (code, lines) == (2, [])
+    assert "expected a GPU or a training job (0, 1, 2" in err
+    assert "bob-training" in err
+    assert err.count("\n") == 1
+
+
+def test_json_is_the_answer_of_the_api(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of what was named alone, in one line."""
+    code, lines, _ = why(capsys, daemon, "6", "--json")
+    (line,) = lines
+    (found,) = json.loads(line)["diagnoses"]
+    assert code == 0
+    assert (found["gpu"], found["cause"], found["job"]) == (6, "power_capped", "erin-training")
+    assert why(capsys, daemon, "0", "--json")[0] == 3
+
+
+def test_without_daemon_and_driver_it_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """With code 1 and one line."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        code, out, err = outcome(capsys, "why", "--url", url)
+    assert (code, out) == (1, "")
+    assert "Connection refused" in err

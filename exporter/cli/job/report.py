@@ -9,9 +9,9 @@ from functools import partial
 from exporter.cli.job.seen import Key, Seen, SeenShare
 from exporter.cli.terminal.screen import Screen, safe
 from exporter.cli.terminal.table import UNKNOWN, Cell, Column, laid_out
-from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import share_name
 from exporter.model.snapshot import Rank
+from exporter.web.wording.diagnosis import cost, sentence
 from exporter.web.wording.facts import WIDEST_BAND_RATIO
 from exporter.web.wording.numbers import (
     duration,
@@ -139,17 +139,9 @@ def _limited(seen: SeenShare) -> str:
 
 def _causes(seen: SeenShare) -> Iterator[str]:
     for seconds, found in sorted(seen.causes.values(), key=lambda each: -each[0]):
-        least, most = found.recoverable_lower_seconds, found.recoverable_upper_seconds
-        cost = (
-            f"; cost {_hours(least)} to {_hours(most)} GPU-hours"
-            if least is not None and most
-            else ""
-        )
-        yield f"{_time(seconds)}: {_words(found)}{cost}"
-
-
-def _words(diagnosis: Diagnosis) -> str:
-    return diagnosis.cause
+        costs = cost(found)
+        recoverable = f" Recoverable: {costs}." if costs else ""
+        yield f"{_time(seconds)}: {found.cause}: {sentence(found)}{recoverable}"
 
 
 def _band(lower: float, upper: float) -> str | None:

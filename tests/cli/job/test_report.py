@@ -27,7 +27,10 @@ from tests.snapshots import (
 from tests.web.golden import check_text
 
 NO_WORKERS = Diagnosis(
-    cause="no_workers", recoverable_lower_seconds=600.0, recoverable_upper_seconds=1200.0
+    cause="no_workers",
+    evidence={"workers_count": 0.0, "workers_to_try_count": 4.0},
+    recoverable_lower_seconds=600.0,
+    recoverable_upper_seconds=1200.0,
 )
 
 

@@ -115,11 +115,13 @@ def main(
         variables = added(options.job, counts_flops=options.counts_flops)
         if options.prints:
             return _print(exports(variables))
+        given = first_environment() if environ is None else environ
         if options.summary is not None:
             from . import summary_file
 
-            variables.update(summary_file.begin(options.summary))
-        given = first_environment() if environ is None else environ
+            summary = summary_file.begin(options.summary)
+            variables.update(summary)
+            given = {**given, **summary}
 
         def become(more: Mapping[str, str]) -> int:
             environ = job_environment({**given, **more}, variables, quiet=options.quiet)

@@ -18,12 +18,16 @@ from exporter.cli.job.report import report
 from exporter.cli.job.runs import Runs
 from exporter.cli.job.seen import Seen
 from exporter.cli.job.step import CONTROL, FORWARDED, REPORT_SECONDS, TRAINING, node_of, step_of
+from exporter.cli.job.summary import amend
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds
 
 LONGEST_GAP_INTERVALS = 3
 DEFAULTS = {"ROOFLINE_POLL_SLOW_INTERVAL": "2s"}
 """Short jobs have processes, too."""
+
+SUMMARY_FILE = "ROOFLINE_JOB_SUMMARY_FILE"
+"""As in ``roofline_job.summary_file``."""
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +62,8 @@ def serve(
             runs.wants_report = False
             named = " ".join(filter(None, (step, step and job))) or None
             said = file.write(report(seen, named, node))
+    if summary := environ.get(SUMMARY_FILE):
+        amend(summary, seen)
     signal.alarm(REPORT_SECONDS)  # a driver that hangs keeps nobody waiting, and no process
     parts.stop()
     shutil.rmtree(folder, ignore_errors=True)

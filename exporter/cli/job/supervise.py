@@ -189,7 +189,7 @@ def _leave(folder: str, daemon: socket.socket) -> None:
             _write(said[len(DONE) :])
             return
     except OSError as error:
-        reason = _reason(error)
+        reason = reason if isinstance(error, ConnectionError) else _reason(error)
     _say(f"no report by the daemon of this job: {reason}")
     shutil.rmtree(folder, ignore_errors=True)
 

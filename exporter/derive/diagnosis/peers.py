@@ -84,6 +84,7 @@ def _of_job(
     job: str | None, ranks: Sequence[Rank], here: Sequence[Rank]
 ) -> dict[str, float | None]:
     """Compare a share's wait for data with that of the other ranks of its job."""
+    here = [rank for rank in here if rank.job == job and rank.verified]
     mates = [rank for rank in ranks if rank.job == job and rank.verified and rank.processes]
     known = [rank.data_wait_ratio for rank in mates if rank.data_wait_ratio is not None]
     own = [rank.data_wait_ratio for rank in here if rank.data_wait_ratio is not None]

@@ -63,6 +63,7 @@ class Runs:
         self,
         *words: str,
         report: bool = True,
+        summary: Path | None = None,
         step: Mapping[str, str] | None = None,
         terminal: int | None = None,
         **variables: str,
@@ -83,6 +84,7 @@ class Runs:
             [
                 *(sys.executable, "-m", "exporter", "run", "--with-daemon"),
                 *((f"--report={self.report}",) if report else ()),
+                *((f"--summary={summary}",) if summary else ()),
                 *("--", *words),
             ],
             env={**inherited, **given},
@@ -164,13 +166,14 @@ def _split(line: str) -> list[str]:
 
 
 def test_a_training_job_has_its_code_its_line_and_its_report(runs: Runs) -> None:
-    """The report has the GPU that it was given, not the other one, and its rank's waits."""
+    """The report has the GPU that it was given, not the other one, and its rank's waits; the
+    summary has what only the daemon knows."""
     pytest.importorskip("torch")
-    script = runs.folder / "train.py"
+    script, summary = runs.folder / "train.py", runs.folder / "run.json"
     script.write_text(TRAIN, encoding="utf-8")
 
     code, out, (line, where) = _said(
-        runs.start(sys.executable, str(script), ROOFLINE_JOB_NAME="resnet")
+        runs.start(sys.executable, str(script), summary=summary, ROOFLINE_JOB_NAME="resnet")
     )
 
     assert (code, out) == (3, "")
@@ -186,6 +189,11 @@ def test_a_training_job_has_its_code_its_line_and_its_report(runs: Runs) -> None
     rank = _row(text, "resnet")
     assert rank["STEPS"] == "20"
     assert float(rank["DATA WAIT"].partition(" s (")[0]) >= 80 * 0.02
+    written = json.loads(summary.read_text(encoding="utf-8"))
+    assert written["steps"] == 20
+    assert written["saturation_ratio"] == pytest.approx(0.3)
+    assert written["energy_joules"] > 0
+    assert written["gpu_seconds"] >= 80 * 0.02
     assert runs.left() == []
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .counts import Counts
 from .cuda_idle import IdleMeter
+from .workers import Activity
 
 
 class OpenLoop(Protocol):
@@ -54,6 +55,9 @@ class Account:
         self.precision: str | None = None
         self.loader: dict[str, int | bool | None] = {}
         """What is known of the data loader, by the keys of the protocol."""
+        self.activity = Activity()
+        self.look_ns = 0
+        """When to look at the workers next."""
         self.clock = clock
         self.thread = get_ident()
         self.counts = Counts()

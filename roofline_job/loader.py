@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 from .degraded import DETAILS
-from .exact_types import required_attribute, shapes
+from .exact_types import attribute, required_attribute, shapes
 
 _SETTINGS = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size")
 
@@ -31,6 +31,17 @@ def settings(loader: Any, iterator: Any) -> Callable[[], dict[str, int | bool | 
         return {**known, "ready_batches": ready_batches(reference()) if has_workers else None}
 
     return peek
+
+
+def worker_ids(iterator: Any) -> Callable[[], list[int]]:
+    """Return a function that lists the processes of an iterator's workers."""
+    reference = ref(iterator)
+
+    def ids() -> list[int]:
+        workers = attribute(reference(), "_workers") or ()
+        return [required_attribute(required_attribute(w, "_popen"), "pid") for w in workers]
+
+    return ids
 
 
 def is_left(iterator: ref[Any]) -> bool:

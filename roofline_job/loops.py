@@ -25,6 +25,7 @@ from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
 from .exact_types import attribute, without_torch_function
 from .process import PROCESS
+from .reporter import SECOND
 from .thread_accounts import ThreadAccount
 
 Value = TypeVar("Value")
@@ -101,6 +102,10 @@ class Loop:
         self.samples = _samples_by(self.stated, samples)
         self.peek: Callable[[], dict[str, int | bool | None]] | None = None
         """Reads the settings of the data loader, by the keys of the protocol."""
+        self.workers: Callable[[], list[int]] = list
+        """Lists its worker processes."""
+        self.restarts = 0
+        """The number of workers that were started again for it."""
         self.evaluates = False
         self._part = part
         self.key = id(iterable)
@@ -166,8 +171,16 @@ class Loop:
             elif self.is_pending:
                 self.leave_body()
             peek = None if self._tally is None else self.peek
-            if peek is not None and account.clock() >= account.due_ns:
-                account.loader = peek()
+            if peek is not None:
+                asked_ns = account.clock()
+                if asked_ns >= account.due_ns:
+                    account.loader = peek()
+                if asked_ns >= account.look_ns:
+                    account.look_ns = asked_ns + SECOND
+                    batches = account.counts.totals()[1]
+                    account.activity.pass_by(
+                        account.phase_ns, account.wall_ns, batches, self.workers
+                    )
             wait = self._spare or Wait()
             self._spare = None
             wait.account = account
@@ -226,7 +239,7 @@ class Loop:
                     account.in_body = self
                     tally = self._tally
                     if tally is None:
-                        self._add_pending(account, batch)
+                        self._add_pending(account, batch, own_ns)
                     else:
                         tally.batches += 1
                         if self.samples is not None:
@@ -314,9 +327,12 @@ class Loop:
         if self.is_pending:
             self._gradient = _gradient()
 
-    def _add_pending(self, account: ThreadAccount, batch: Any) -> None:
+    def _add_pending(self, account: ThreadAccount, batch: Any, waited_ns: int) -> None:
         """Add the first batch, or one of a pending loop."""
         if id(self) not in account.open:
+            if self.restarts:  # so many workers need at most this long for a batch, on average
+                batch_ns = self.restarts * account.wall_ns // max(1, account.counts.totals()[1])
+                account.activity.restart_ns += max(0, waited_ns - batch_ns)
             self._open(account)
         self._body_from_ns, self._body_claimed_ns = account.seen_ns, account.claimed_ns
         self._pending_batches += 1

@@ -156,6 +156,10 @@ class Report:
             parts.append(f'"phase_gpu_idle_seconds":{{{_by_phase(idles_ns)}}}')
         if account.loader:
             parts.append(f'"loader":{json.dumps(account.loader)}')
+            parts.append(f'"loader_start_seconds":{seconds(account.activity.restart_ns)}')
+        host = account.activity.recent()
+        if host:
+            parts.append(f'"host":{json.dumps({key: round(host[key], 6) for key in host})}')
         if self._memory:
             parts.append(self._memory)
         if FOUND:

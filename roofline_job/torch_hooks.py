@@ -47,6 +47,10 @@ _stated: dict[int, tuple[ref[Any], Stated]] = {}
 """What the job states about data loaders, by id: a loader may not be hashable."""
 
 
+_started: dict[int, ref[Any]] = {}
+"""Data loaders that have started workers, by id."""
+
+
 def automatic(reason: str, module: ModuleType) -> None:
     """Hook into a module of a job that asked for automatic instrumentation."""
     PROCESS.automatic = True
@@ -213,6 +217,7 @@ def _loop(loader: Any, iterator: Any) -> Loop:
         samples = loaders.samples_of(loader)
         loop = Loop(loader, _stated_of(loader), LOADERS, samples=samples)
         loop.peek = loaders.settings(loader, iterator)
+        loop.workers = loaders.worker_ids(iterator)
     loop.is_loader = True
     if attribute(loader, "_iterator") is iterator:
         loop.ends_with(iterator, loaders.is_left)
@@ -241,9 +246,26 @@ def _end_start(begun: Begun, loader: Any, iterator: Any) -> None:
             before = attribute(iterator, _LOOP)
             if before is not None:  # a persistent iterator starts over
                 before.close()
-            _loop(loader, iterator)
+            loop = _loop(loader, iterator)
+            if begun is not None and before is None and _starts_again(loader):
+                account, span = begun
+                account.activity.restart_ns += account.seen_ns - span.begin_ns
+                loop.restarts = required_attribute(loader, "num_workers")
     except Exception as error:
         LOADERS.fail(error)
+
+
+def _starts_again(loader: Any) -> bool:
+    """Return whether a loader had workers before."""
+    if not required_attribute(loader, "num_workers"):
+        return False
+    started = _started.get(id(loader))
+    is_known = started is not None and started() is loader
+    if not is_known:
+        for key in [key for key, each in _started.items() if each() is None]:
+            del _started[key]
+        _started[id(loader)] = ref(loader)
+    return is_known
 
 
 def _count_step(optimizer: Any = None, *_: Any, **__: Any) -> None:

@@ -82,7 +82,7 @@ class TrainingTotals:
     """The part of it in which the loop's stream was empty, by measured phase."""
     model_flops: float | None = None
     loader_start_seconds: float | None = None
-    """The part of phase ``data`` in which loaders started their workers."""
+    """The part of phase ``data`` in which loaders started workers that they had had before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ THRESHOLDS: Mapping[str, float] = {
     "notable_loss_ratio": 0.2,
     "small_loss_ratio": 0.1,
     "nearly_none_ratio": 0.01,
+    "worth_a_worker_seconds": 0.005,  # a worker takes up to 3 ms to hand a batch over
     "mostly_ratio": 0.5,
     "nearly_always_ratio": 0.8,
     "one_core": 0.9,
@@ -48,7 +49,11 @@ WAITS_FOR_DATA = "data_wait_loss_ratio >= notable_stall_ratio"
 CAUSES: tuple[Cause, ...] = (
     Cause(
         "no_workers",
-        (WAITS_FOR_DATA, "workers_count == 0"),
+        (
+            WAITS_FOR_DATA,
+            "workers_count == 0",
+            "data_wait_per_batch_seconds >= worth_a_worker_seconds",
+        ),
         "the loader has no workers (num_workers=0): the training loop prepares each batch itself",
         "set num_workers={workers_to_try_count} and persistent_workers=True",
         costs="data",
@@ -76,7 +81,7 @@ CAUSES: tuple[Cause, ...] = (
             "free_cores < one_core_free",
             "workers_per_core_ratio <= 1",
         ),
-        "the {workers_count} workers compute all the time, and no core is free",
+        "the workers compute all the time, and no core is free",
         "make the work less (decode and resize once, or on the GPU), or ask for more cores",
         costs="data",
         of_job=True,

@@ -29,6 +29,7 @@ EVIDENCE: Mapping[str, str] = {
     " the job's own line, what its loop waited for data",
     "data_stall_upper_ratio": "the most that this can be",
     "data_wait_ratio": "share of the last 10 s in which the job's host waited for data",
+    "data_wait_per_batch_seconds": "what its loop waited for a batch, on average so far",
     "data_wait_above_median_ratio": "how much more than the median of its job's ranks on the node",
     "steps_of_median_ratio": "its steps so far, of the median of these ranks",
     "ranks_count": "ranks of its job on this node",
@@ -48,7 +49,7 @@ EVIDENCE: Mapping[str, str] = {
     "read_bytes_per_second": "what the workers read",
     "cpu_pressure_ratio": "share of time in which a task waited for a CPU (PSI)",
     "io_pressure_ratio": "share of time in which a task waited for storage (PSI)",
-    "loader_start_of_loop_ratio": "share of the loop so far in which workers were started",
+    "loader_start_of_loop_ratio": "share of the loop so far in which workers were started again",
     "h2d_of_loop_ratio": "share of the loop so far in copies to the GPU",
     "checkpoint_of_loop_ratio": "share of the loop so far in checkpoints",
     "logging_of_loop_ratio": "share of the loop so far in logging",
@@ -211,9 +212,14 @@ def loop_evidence(rank: Rank) -> dict[str, float | None]:
         f"{name}_of_loop_ratio": totals.phase_seconds.get(phase) for phase, name in OF_LOOP.items()
     }
     spent["loader_start_of_loop_ratio"] = totals.loader_start_seconds
+    waited = totals.phase_seconds.get("data")
+    per_batch = None if waited is None or not totals.batches else waited / totals.batches
     return {
-        name: None if seconds is None else seconds / totals.step_seconds
-        for name, seconds in spent.items()
+        **{
+            name: None if seconds is None else seconds / totals.step_seconds
+            for name, seconds in spent.items()
+        },
+        "data_wait_per_batch_seconds": per_batch,
     }
 
 

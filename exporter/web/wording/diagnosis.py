@@ -110,6 +110,8 @@ def shown(name: str, value: float) -> str:
         return percent(value)
     if name.endswith("bytes_per_second"):
         return f"{fixed(value / 1e6, 1)} MB/s"
+    if name.endswith("_seconds"):
+        return f"{fixed(value * 1e3, 1)} ms"
     if name.endswith("_bytes"):
         return f"{fixed(value / 1e6, 1)} MB" if value >= 1e6 else f"{fixed(value / 1e3, 0)} kB"
     return fixed(value, 0) if value == int(value) else fixed(value, 1)

@@ -48,8 +48,13 @@ STRAGGLES = {"ranks_count": 8, "data_wait_above_median_ratio": 0.3, "steps_of_me
 Changes = Mapping[str, float | None]
 CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
     "no_workers": (
-        {**WAITS, "workers_count": 0},
-        [{"workers_count": 1}, {"data_wait_loss_ratio": 0.04}],
+        {**WAITS, "workers_count": 0, "data_wait_per_batch_seconds": 0.02},
+        [
+            {"workers_count": 1},
+            {"data_wait_loss_ratio": 0.04},
+            {"data_wait_per_batch_seconds": 0.002},
+            {"data_wait_per_batch_seconds": None},
+        ],
     ),
     "cpu_oversubscribed": (
         {**WAITS, **BUSY_WORKERS, **CPU_BOUND, "workers_per_core_ratio": 2.0},

@@ -39,7 +39,8 @@ def worker_ids(iterator: Any) -> Callable[[], list[int]]:
 
     def ids() -> list[int]:
         workers = attribute(reference(), "_workers") or ()
-        return [required_attribute(required_attribute(w, "_popen"), "pid") for w in workers]
+        found = [attribute(attribute(worker, "_popen"), "pid") for worker in workers]
+        return [process for process in found if process is not None]
 
     return ids
 

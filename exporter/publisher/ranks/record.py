@@ -228,7 +228,7 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         precision=newest.precision,
         instrumentation=newest.instrumentation,
         loader=newest.loader,
-        host=newest.host,
+        host=newest.host if record.alive else None,
         memory_bytes=newest.memory_bytes,
         data_wait_ratio=record.waits.wait_ratio if fresh else None,
         data_stall_ratio=record.waits.stall_ratio if fresh else None,

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from exporter.model.diagnosis import HostActivity
 from exporter.model.training import (
     NO_DEVICE,
     OTHER_DEGRADATION,
@@ -75,6 +76,7 @@ class Claim(NamedTuple):
     precision: str | None
     instrumentation: str
     loader: Loader
+    host: HostActivity | None
     memory_bytes: Mapping[str, int]
     degraded: tuple[str, ...]
     errors: int
@@ -118,6 +120,7 @@ def decode(data: bytes) -> Claim:
         precision=_optional_name(get("precision"), "precision"),
         instrumentation=_instrumentation(get("instrumentation")),
         loader=_loader(get("loader")),
+        host=_optional(_host, get("host"), "host"),
         memory_bytes=_memory(get("memory_bytes")),
         degraded=_degraded(get("degraded")),
         flops_launched=bool(
@@ -159,6 +162,9 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
     for phase, seconds in idle_seconds.items():
         if _exceeds(seconds, phase_seconds.get(phase, 0.0)):
             raise Rejected("schema", f"phase_gpu_idle_seconds: {phase} is more than phase_seconds")
+    start_seconds = _optional(_number, get("loader_start_seconds"), "loader_start_seconds")
+    if _exceeds(start_seconds or 0.0, phase_seconds.get("data", 0.0)):
+        raise Rejected("schema", "loader_start_seconds: more than phase_seconds of data")
     return TrainingTotals(
         steps=_number(get("steps"), "steps"),
         batches=_number(get("batches"), "batches"),
@@ -169,6 +175,7 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
             phase: seconds for phase, seconds in idle_seconds.items() if phase in phase_seconds
         },
         model_flops=_optional(_number, get("model_flops"), "model_flops", MOST_FLOPS),
+        loader_start_seconds=start_seconds,
     )
 
 
@@ -263,6 +270,19 @@ def _loader(value: Any) -> Loader:
         _optional(_boolean, get("pin_memory"), "pin_memory"),
         _optional(_boolean, get("persistent_workers"), "persistent_workers"),
         _optional(_integer, get("ready_batches"), "ready_batches", 0, MOST_RANK),
+    )
+
+
+def _host(value: Any, key: str) -> HostActivity:
+    get = _object(value, key).get
+    limits = dict.fromkeys(("worker_running_ratio", "worker_blocked_ratio"), 1.0)
+    limits |= dict.fromkeys(("cores", "cores_busy"), float(MOST_RANK))
+    limits |= dict.fromkeys(("read_bytes_per_second", "read_size_bytes"), MOST)
+    return HostActivity(
+        method="client",
+        seconds=_number(get("seconds"), "seconds"),
+        workers=_optional(_integer, get("workers"), "workers", 0, MOST_RANK),
+        **{name: _optional(_number, get(name), name, most) for name, most in limits.items()},
     )
 
 

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the workers of a loader do, and the cause that a real job names at its end.
+
+The jobs are real, on real PyTorch: workers that compute burn CPU. Those that wait for storage read
+a file, and are then suspended by the kernel in state D, as in a slow read: by a child of CLONE_VFORK.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from roofline_job import workers
+from tests.training.test_summary import ran
+
+SOURCE = """
+import ctypes, os, platform, time, torch
+from roofline_job import phase
+from torch.utils.data import DataLoader, Dataset
+
+CLONE = {{"x86_64": 56, "aarch64": 220}}[platform.machine()]
+libc = ctypes.PyDLL(None)
+
+def burn(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+def read(size, seconds):
+    with open("data", "rb", buffering=0) as file:
+        for _ in range(20):
+            file.seek(0)
+            file.read(size)
+    child = libc.syscall(CLONE, 0x4000 | 17, 0, 0, 0, 0)
+    if not child:
+        time.sleep(seconds)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+class Data(Dataset):
+    def __len__(self):
+        return {batches}
+    def __getitem__(self, index):
+        {item}
+        return torch.zeros(4)
+
+if __name__ == "__main__":
+    with open("data", "wb") as file:
+        file.truncate(1 << 21)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Data(), 1, num_workers={workers}, persistent_workers={persistent})
+    for epoch in range({epochs}):
+        for number, batch in enumerate(loader):
+            model(batch).sum().backward()
+            optimizer.step()
+            time.sleep(0.01)
+            {body}
+    {after}
+"""
+SAVE = "with phase('checkpoint'): time.sleep(0.3)"
+LOG = "with phase('logging'): time.sleep(0.005)"
+STALL = re.compile(r"waited \S+ s \((\d+) % of the loop\) for data")
+
+
+def line(
+    folder: Path,
+    item: str = "time.sleep(0.001)",
+    *,
+    workers: int = 2,
+    batches: int = 180,
+    epochs: int = 1,
+    persistent: bool = False,
+    body: str = "",
+    after: str = "",
+) -> str:
+    """Return the line of such a job."""
+    pytest.importorskip("torch")
+    source = SOURCE.format(
+        item=item,
+        workers=workers,
+        batches=batches,
+        epochs=epochs,
+        persistent=persistent,
+        body=body,
+        after=after,
+    )
+    done = ran(folder, source)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def causes(said: str) -> list[str]:
+    """Return the causes that a line names, by the addresses in it."""
+    return re.findall(r"docs/causes\.md#(\w+)\)", said)
+
+
+def stall(said: str) -> int:
+    """Return the share of the loop, in percent."""
+    found = STALL.search(said)
+    assert found, said
+    return int(found[1])
+
+
+@pytest.mark.slow
+def test_a_loop_without_workers_is_told_so_and_the_advice_helps(tmp_path: Path) -> None:
+    """With the knob that is named the stall is at most half; tried once more on a busy machine."""
+    said = line(tmp_path, "burn(0.012)", workers=0, batches=120)
+    assert causes(said) == ["no_workers"]
+    assert ": the loader has no workers (num_workers=0): the training loop prepares" in said
+    knob = re.search(r"Set num_workers=(\d+) and persistent_workers=True", said)
+    assert knob
+    for _ in range(2):
+        better = line(tmp_path, "burn(0.012)", workers=int(knob[1]), persistent=True, batches=120)
+        if stall(better) <= stall(said) / 2:
+            break
+    assert stall(better) <= stall(said) / 2
+
+
+@pytest.mark.slow
+def test_batches_that_no_worker_would_bring_sooner_name_no_cause(tmp_path: Path) -> None:
+    """To hand a batch over takes a worker longer."""
+    assert causes(line(tmp_path, "burn(0.002)", workers=0, batches=200)) == []
+
+
+@pytest.mark.slow
+def test_workers_that_compute_are_told_from_workers_that_sleep(tmp_path: Path) -> None:
+    """One that computes: whether a core is free for more is the machine's matter."""
+    said = causes(line(tmp_path, "burn(0.03)", workers=1, batches=100, persistent=True))
+    assert said in (["too_few_workers"], ["workers_cpu_bound"])
+    assert causes(line(tmp_path, "time.sleep(0.05)", workers=2, batches=120)) == []
+
+
+@pytest.mark.slow
+def test_more_workers_than_cores(tmp_path: Path) -> None:
+    """That compute; as many that wait are none too many."""
+    many = 2 * len(os.sched_getaffinity(0))
+    said = line(tmp_path, "burn(0.05)", workers=many, batches=60 * many // 2)
+    assert causes(said) == ["cpu_oversubscribed"]
+    assert f"{many} workers share {many // 2} cores" in said
+    assert causes(line(tmp_path, "time.sleep(0.002)", workers=many)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "cause"), [(20_000, "small_files"), (2_000_000, "storage_bound")])
+def test_workers_that_wait_for_storage(size: int, cause: str, tmp_path: Path) -> None:
+    """The size of their reads tells the two apart."""
+    said = line(tmp_path, f"read({size}, 0.05)", batches=160)
+    assert causes(said) == [cause]
+
+
+@pytest.mark.slow
+def test_workers_that_start_anew_in_each_epoch(tmp_path: Path) -> None:
+    """With persistent workers that is gone, and so is half of the stall."""
+    said = line(tmp_path, batches=15, epochs=10)
+    assert causes(said) == ["epoch_respawn"]
+    for _ in range(2):
+        better = line(tmp_path, batches=15, epochs=12, persistent=True)
+        if stall(better) <= stall(said) / 2:
+            break
+    assert causes(better) == []
+    assert stall(better) <= stall(said) / 2
+
+
+@pytest.mark.slow
+def test_checkpoints_and_logs_that_come_too_often(tmp_path: Path) -> None:
+    """Of which one at the end is none; saved less often they are no cause any more."""
+    often = line(tmp_path, body=f"if number % 30 == 29:\n                {SAVE}\n            {LOG}")
+    assert causes(often) == ["checkpoint_too_frequent", "logging_too_frequent"]
+    assert ". Checkpoints take " in often
+    assert causes(line(tmp_path, after=SAVE)) == []
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_job_with_the_cause(tmp_path: Path) -> None:
+    """As a job scheduler does."""
+    pytest.importorskip("torch")
+    source = SOURCE.format(
+        item="burn(0.02)",
+        workers=0,
+        batches=1000,
+        epochs=1,
+        persistent=False,
+        body="if number == 100: os.kill(os.getpid(), 15)",
+        after="",
+    )
+    done = ran(tmp_path, source)
+    assert done.returncode == -signal.SIGTERM
+    assert causes(done.stderr) == ["no_workers"]
+
+
+def test_a_worker_that_is_gone_is_left_out() -> None:
+    """Between two looks, or before the first."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    before = workers.look(0, [child.pid])
+    child.communicate(b"\n")
+    now = workers.look(1, [child.pid])
+    assert list(before.workers) == [child.pid]
+    assert not now.workers
+    assert workers.between(before, now) == {}
+    assert workers.rates(workers.between(before, before)) == {}
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"cpu.max": "150000 100000", "cpu.stat": "usage_usec 3000000\nuser_usec 1"}, (1.5, 3.0)),
+        ({"cpu.max": "max 100000", "cpu.stat": "usage_usec 3000000"}, None),
+        ({}, None),
+    ],
+)
+def test_a_quota_counts_where_it_is_least(
+    files: dict[str, str],
+    found: tuple[float, float] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a group or one around it."""
+    inner = tmp_path / "pod/job"
+    inner.mkdir(parents=True)
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("1:name=systemd:/\n0::/pod/job\n", encoding="utf-8")
+    (inner / "cpu.max").write_text("400000 100000", encoding="utf-8")
+    for name, text in files.items():
+        (inner.parent / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(workers, "PROC", str(tmp_path))
+    monkeypatch.setattr(workers, "CGROUPS", str(tmp_path))
+    assert workers.quota() == found
+
+
+def test_a_kernel_that_shows_nothing_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without /proc nothing is known but the cores."""
+    monkeypatch.setattr(workers, "PROC", str(tmp_path))
+    activity = workers.Activity()
+    for second in (1, 2, 3):
+        time_ns = second * 10**9
+        activity.pass_by({"data": time_ns}, time_ns, second, lambda: [1])
+    assert activity.recent().keys() == {"seconds", "workers", "cores"}
+    assert activity.whole()["cores"] >= 1
+    activity.pass_by({"data": 3 * 10**9}, 4 * 10**9, 4, list)
+    assert activity.recent() == {}

@@ -2,7 +2,7 @@
 """What the workers of a loader do, and the cause that a real job names at its end.
 
 The jobs are real, on real PyTorch: workers that compute burn CPU. Those that wait for storage read
-a file, and are then suspended by the kernel in state D, as in a slow read: by a child of CLONE_VFORK.
+a file, and are then suspended by the kernel in state D, as in a slow read, by a vfork.
 """
 
 from __future__ import annotations
@@ -158,10 +158,10 @@ def test_workers_that_wait_for_storage(size: int, cause: str, tmp_path: Path) ->
 @pytest.mark.slow
 def test_workers_that_start_anew_in_each_epoch(tmp_path: Path) -> None:
     """With persistent workers that is gone, and so is half of the stall."""
-    said = line(tmp_path, batches=15, epochs=10)
+    said = line(tmp_path, batches=10, epochs=25)
     assert causes(said) == ["epoch_respawn"]
     for _ in range(2):
-        better = line(tmp_path, batches=15, epochs=12, persistent=True)
+        better = line(tmp_path, batches=10, epochs=25, persistent=True)
         if stall(better) <= stall(said) / 2:
             break
     assert causes(better) == []

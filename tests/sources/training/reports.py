@@ -36,6 +36,17 @@ FULL: dict[str, Any] = {
     "samples": 25600,
     "phase_gpu_idle_seconds": {"data": 0.7, "checkpoint": 0, "logging": 0},
     "model_flops": 1.2e18,
+    "loader_start_seconds": 0.3,
+    "host": {
+        "seconds": 10.0,
+        "workers": 4,
+        "worker_running_ratio": 0.9,
+        "worker_blocked_ratio": 0.05,
+        "cores": 16.0,
+        "cores_busy": 4.5,
+        "read_bytes_per_second": 2e6,
+        "read_size_bytes": 2e5,
+    },
     "loader": {
         "workers": 4,
         "prefetch_factor": 2,

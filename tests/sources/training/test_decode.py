@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import one_line
+from exporter.model.diagnosis import HostActivity
 from exporter.model.training import (
     NO_DEVICE,
     TRAINING_DEGRADATIONS,
@@ -61,6 +62,18 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             phase_seconds={"data": 1.5, "checkpoint": 0.4},
             phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0},
             model_flops=1.2e18,
+            loader_start_seconds=0.3,
+        ),
+        host=HostActivity(
+            method="client",
+            seconds=10.0,
+            workers=4,
+            worker_running_ratio=0.9,
+            worker_blocked_ratio=0.05,
+            cores=16.0,
+            cores_busy=4.5,
+            read_bytes_per_second=2e6,
+            read_size_bytes=2e5,
         ),
         device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",
         world_size=8,
@@ -75,6 +88,22 @@ def test_everything_that_a_report_can_say_is_read() -> None:
         exited=False,
         phase="data",
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"host": []}, "host: expected an object"),
+        ({"host": {}}, "seconds: expected a number"),
+        ({"host": {"seconds": 1, "worker_running_ratio": 1.1}}, "a number from 0 to 1,"),
+        ({"host": {"seconds": 1, "workers": True}}, "workers: expected a whole number"),
+        ({"host": {"seconds": 1, "cores": 1e9}}, "cores: expected a number from 0 to 1e+06"),
+        ({"loader_start_seconds": 9.0}, "loader_start_seconds: more than phase_seconds of data"),
+    ],
+)
+def test_what_a_job_says_of_its_workers_has_limits(changes: dict[str, Any], said: str) -> None:
+    """The complaint names the field."""
+    assert said in complaint(**changes)
 
 
 def test_flops_that_were_only_launched_are_told_apart() -> None:

@@ -22,6 +22,7 @@ from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.interface import (
     KMSG,
     NCCL_RAS,
+    PROC,
     TRAINING,
     CounterOptions,
     NodeWorkloads,
@@ -40,6 +41,7 @@ from exporter.sources.workload.container.containers import on_gpus
 from exporter.specs import SpecBook
 
 if TYPE_CHECKING:  # loaded only where it is switched on
+    from exporter.sources.host.host import HostActivityReader
     from exporter.sources.nccl.collectives import NcclRas
 
 KERNEL_LOG = "/dev/kmsg"
@@ -175,6 +177,17 @@ def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -
 
     address = settings.nccl_ras_address
     return NcclRas(address.host or "localhost", address.port, clock)
+
+
+def choose_host(
+    settings: Settings, readers: NodeReaders, clock: Clock
+) -> HostActivityReader | None:
+    """Return what watches processes in /proc, not started; None if it is switched off."""
+    if PROC not in settings.sources or not isinstance(readers, Fleet):
+        return None
+    from exporter.sources.host.host import HostActivityReader
+
+    return HostActivityReader(str(settings.path_procfs), str(settings.path_sysfs), clock)
 
 
 def as_played(settings: Settings) -> Settings:

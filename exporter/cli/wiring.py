@@ -18,6 +18,7 @@ from exporter.cli.readers import (
     any_pending,
     as_played,
     choose_collectives,
+    choose_host,
     choose_readers,
     choose_training,
     choose_workloads,
@@ -93,7 +94,8 @@ class Parts:
         self.training = choose_training(settings, self.fleet, clock)
         self.workloads = choose_workloads(settings, self.fleet, clock)
         self.collectives = choose_collectives(settings, self.fleet, clock)
-        found = () if self.collectives is None else (self.collectives,)
+        self.host = choose_host(settings, self.fleet, clock)
+        found = [each for each in (self.collectives, self.host) if each is not None]
         self._beside_the_fleet = (*self.training, *self.workloads, *found)
         self.publisher = Publisher(
             self.fleet,
@@ -105,6 +107,7 @@ class Parts:
             training=self.training,
             workloads=self.workloads,
             collectives=self.collectives,
+            host=self.host,
             pace=node_pace(settings),
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from exporter.model.host import Seen
 from exporter.model.reading import SlotReport, XidRecord
 from exporter.model.snapshot import SourceState
 from exporter.model.training import Collectives, TrainingReport
@@ -98,6 +99,23 @@ class WorkloadSource(Protocol):
     @property
     def state(self) -> SourceState | None:
         """Its state, with the age of the last report; None while the source is not in use."""
+
+
+class HostSource(Protocol):
+    """The states of the threads of processes on this node."""
+
+    name: str
+    """The source whose state the publisher shows for it."""
+
+    def watch(self, pids: frozenset[int]) -> None:
+        """Sample these processes from now on, and no others."""
+
+    def take(self) -> Mapping[int, Seen]:
+        """Return by pid what was seen since the last call."""
+
+    @property
+    def state(self) -> SourceState | None:
+        """Its state; None while it is not in use."""
 
 
 class CollectiveSource(Protocol):

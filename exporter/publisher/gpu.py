@@ -42,6 +42,8 @@ class TrackedGpu:
         self.ceilings: Ceilings | None = None
         self.board = BoardIntegral()
         self.shares: dict[int | None, TrackedShare] = {}
+        self.host_states: dict[str, str] = {}
+        """By group: why the processes on its shares cannot be looked at from outside."""
         self.reading: Reading | None = None
         """The last reading that was integrated."""
         self.problem: str | None = None
@@ -210,7 +212,7 @@ class TrackedGpu:
                     share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
                     for share_reading in reading.shares
                 ),
-                states=reading.states,
+                states={**reading.states, **self.host_states},
                 cadence_age_seconds=reading.cadence_age_seconds,
             )
         except Exception as error:

@@ -14,6 +14,7 @@ from exporter.derive.idle import with_workload
 from exporter.derive.stall import Stall
 from exporter.derive.timeparts import UTILIZATION_MARGIN_RATIO
 from exporter.derive.units import cut_activity
+from exporter.model.diagnosis import HostActivity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE
@@ -87,6 +88,7 @@ class TrackedShare:
         self._skipped: list[BoardRound] = []
         """Those for which the counters gave no activity."""
         self.work = NO_WORK
+        self.host: HostActivity | None = None
         self._observed_until: float | None = None
         """Monotonic time of the last interval that shows whether the share was idle."""
 
@@ -271,5 +273,6 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         limiter=derived.limiter,
         recent=share.recent.recent(),
         data_stall=derived.data_stall,
+        host=share.host,
     )
     return with_work(picture, share.stated, reading, steady=share.recent.is_steady)

@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
+from exporter.model.readers import (
+    CollectiveSource,
+    HostSource,
+    Readers,
+    TrainingReports,
+    WorkloadSource,
+)
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
 
@@ -22,6 +28,7 @@ def source_states(
     training: Sequence[TrainingReports],
     workloads: Sequence[WorkloadSource] = (),
     collectives: CollectiveSource | None = None,
+    host: HostSource | None = None,
 ) -> dict[str, SourceState]:
     """Return the state of every source in use: a counter source is if a share expects it, or if it
     reads all GPUs at once. `cuts`, the activities above 1 by source, count as failures."""
@@ -45,7 +52,8 @@ def source_states(
         if state.read_seconds is not None:
             seconds[source] = seconds.get(source, 0.0) + state.read_seconds
     states = {name: SourceState(ok, seconds.get(name), failures[name]) for name, ok in up.items()}
-    others: list[WorkloadSource | CollectiveSource | None] = [*workloads, collectives]
+    others: list[WorkloadSource | CollectiveSource | HostSource | None]
+    others = [*workloads, collectives, host]
     used = {each.name: found for each in others if each and (found := each.state) is not None}
     return states | _training_sources(training) | used
 

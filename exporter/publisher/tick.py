@@ -10,13 +10,20 @@ from dataclasses import replace
 
 from exporter.clock import Clock, next_due_seconds
 from exporter.derive.topology import peers
-from exporter.model.readers import CollectiveSource, Readers, TrainingReports, WorkloadSource
+from exporter.model.readers import (
+    CollectiveSource,
+    HostSource,
+    Readers,
+    TrainingReports,
+    WorkloadSource,
+)
 from exporter.model.reading import SUSPENDED, SlotReport
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.diagnosis import diagnosed
 from exporter.publisher.gpu import TrackedGpu
-from exporter.publisher.ranks import INFERRED_BY_CLIENT, Place, Ranks
+from exporter.publisher.outside import Outside
+from exporter.publisher.ranks import INFERRED_BY_CLIENT, Claims, Place, Ranks
 from exporter.publisher.redact import WithoutSerials, without_owners
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts
@@ -41,6 +48,7 @@ class Publisher:
         training: Sequence[TrainingReports] = (),
         workloads: Sequence[WorkloadSource] = (),
         collectives: CollectiveSource | None = None,
+        host: HostSource | None = None,
         pace: float = 1.0,
     ) -> None:
         """Connect the parts; `clock` runs `pace` times as fast as real time."""
@@ -54,6 +62,8 @@ class Publisher:
         self._workloads = tuple(workloads)
         self._work = NodeWork(workloads)
         self._collectives = collectives
+        self._host = host
+        self.outside = Outside(host)
         self._gpus: dict[str, TrackedGpu] = {}
         self._counts = NodeCounts()
         self._ranks = Ranks(self._counts.disbelieved)
@@ -98,9 +108,11 @@ class Publisher:
         self._work.take(reports, owners=self._rules.owners)
         shares = [gpu.last_shares for gpu in self._gpus.values()]
         self._ranks.take(self._training_reports(), shares, now)
+        claims = self.outside.claims(self._ranks.claims)
         for report in _once_each(reports):
-            self._take(report, now)
+            self._take(report, claims, now)
         self._settle()
+        self.outside.settle(self._gpus, self._ranks.claims, self._rules.idle, now)
         self._forget(now)
         timestamp, gpus, ranks = self._clock.time(), self._pictures(now), self._ranks.pictures(now)
         snapshot = Snapshot(
@@ -114,6 +126,7 @@ class Publisher:
                 self._training,
                 self._workloads,
                 self._collectives,
+                self._host,
             ),
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),
@@ -148,7 +161,7 @@ class Publisher:
             return reports
         return [each if each.owner is None else replace(each, owner=None) for each in reports]
 
-    def _take(self, report: SlotReport, now: float) -> None:
+    def _take(self, report: SlotReport, claims: Claims, now: float) -> None:
         """Pass a report to its GPU, unless that was forgotten and is still not read."""
         reading = report.reading
         device = reading.device if reading is not None else report.device
@@ -161,7 +174,7 @@ class Publisher:
         if device.uuid not in self._gpus:
             gpu = TrackedGpu(device, self._specs, self._rules, now, self._counts)
             self._gpus[device.uuid] = gpu
-        self._gpus[device.uuid].take(report, self._ranks.claims, self._work, now)
+        self._gpus[device.uuid].take(report, claims, self._work, now)
 
     def _settle(self) -> None:
         """Check the ranks' stalls against the idle time of the shares; add the inferred ones."""

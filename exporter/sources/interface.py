@@ -27,7 +27,8 @@ KUBERNETES = "kubernetes"
 SLURM = "slurm"
 CONTAINER = "container"
 NCCL_RAS = "nccl-ras"
-EVENT_SOURCES = frozenset({KMSG, TRAINING})
+PROC = "proc"
+EVENT_SOURCES = frozenset({KMSG, TRAINING, PROC})
 """Sources that report only what happens from their start on; a command that reads the GPUs once
 leaves them out."""
 

@@ -18,6 +18,7 @@ from exporter.sources.interface import (
     KMSG,
     KUBERNETES,
     NCCL_RAS,
+    PROC,
     SLURM,
     TRAINING,
     CounterOptions,
@@ -124,6 +125,11 @@ SOURCES: tuple[SourceRow, ...] = (
     ),
     SourceRow(
         TRAINING, "Take the reports of training jobs that carry the client, on a Unix socket."
+    ),
+    SourceRow(
+        PROC,
+        "Watch in /proc, on held GPUs with idle gaps, whether the job's loop waits for its data "
+        "loader.",
     ),
     *WORKLOAD_SOURCES,
     SourceRow(

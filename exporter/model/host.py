@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is seen from outside of the processes that hold a GPU: the states of their threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+RUNNING, BLOCKED, AT_REST, AT_WORK, ASLEEP, STOPPED = "RDQWST"
+"""The states of a thread: running or ready to (R); in uninterruptible sleep (D); asleep in a wait
+as that for orders or for a batch (Q); asleep elsewhere, as in a timer, the network or a file system
+(W); asleep, not known where (S); stopped, frozen or not readable (T)."""
+
+
+class ThreadStates(NamedTuple):
+    """The threads of one process and of its data loaders' workers at one moment."""
+
+    seconds: float
+    """Monotonic time."""
+    main: str
+    """State of the thread that runs the loop."""
+    workers: str
+    """State of each worker, one letter for each."""
+
+
+class HostTotals(NamedTuple):
+    """Totals of a process and its workers since it is watched; None is "not known"."""
+
+    seconds: float
+    """Monotonic time."""
+    cpu_seconds: float | None = None
+    read_bytes: float | None = None
+    reads: float | None = None
+    cpu_pressure_seconds: float | None = None
+    io_pressure_seconds: float | None = None
+    cores: float | None = None
+    """CPU cores that it may use now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is new of one watched process."""
+
+    states: tuple[ThreadStates, ...] = ()
+    totals: HostTotals | None = None
+    """The newest."""
+    workers: int | None = None
+    """How many workers it has now; None where they cannot be told from other children."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """By group of readings: why it is absent."""

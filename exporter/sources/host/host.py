@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source `proc`: one thread samples the loop and the workers of watched processes at 10 Hz."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from exporter.clock import Clock
+from exporter.model.host import ASLEEP, AT_REST, AT_WORK, HostTotals, Seen, ThreadStates
+from exporter.model.snapshot import SourceState
+from exporter.sources.host.family import Children, Family, all_threads, family, listed_children
+from exporter.sources.host.limits import cores, pressure_seconds
+from exporter.sources.host.thread import (
+    FILES,
+    WAITS_FOR_BATCH,
+    WAITS_FOR_ORDERS,
+    WatchedThread,
+)
+from exporter.sources.interface import PROC
+from exporter.sources.proc.cpu_use import TICKS_PER_SECOND, TIMES
+from exporter.sources.proc.procfs import read_file, stat_fields
+
+SHORTEST_SECONDS = 0.05
+SPREAD_SECONDS = 0.1
+"""Samples come 0.05 to 0.15 s apart, so that they are not in step with a periodic loop."""
+GOLDEN_RATIO = 0.6180339887498949
+"""Its multiples spread evenly over one, and never repeat."""
+TOTALS_SECONDS = 2.0
+LOOK_SECONDS = 5.0
+"""How often workers are looked for; after one has ended, at once but at most every second."""
+SHORTEST_LOOK_SECONDS = 1.0
+ALL_THREADS_SECONDS = 30.0
+"""How often they are looked for among the children of all threads."""
+OTHERS_DESCRIPTORS = 600
+"""Of the limit of open files, those that are left to connections and GPUs."""
+MOST_DESCRIPTORS = 4096
+MOST_STATES = 1200
+"""Two minutes: more come together only while nobody takes them."""
+HOST, IO, PRESSURE, WAITS = "host", "host_io", "host_pressure", "host_waits"
+"""Groups of readings that may be absent."""
+NO_PERMISSION = "no_permission"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Sums:
+    """Totals of the processes of one family, those included that have ended."""
+
+    cpu_ticks: float = 0.0
+    read_bytes: float = 0.0
+    reads: float = 0.0
+    before: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """By pid: what was counted of it."""
+    io_hidden: bool = False
+
+
+class WatchedProcess:
+    """One process, its loop's thread and its workers; for the sampling thread."""
+
+    def __init__(self, procfs: str, sysfs: str, pid: int) -> None:
+        self.pid = pid
+        self._procfs, self._sysfs = procfs, sysfs
+        self._loop: WatchedThread | None = None
+        self._workers: dict[int, WatchedThread] = {}
+        self._family = Family(pid)
+        self._parents = {pid}
+        self._sums = _Sums()
+        self._look_at = self._totals_at = self._all_threads_at = float("-inf")
+        self._gone = False
+        self._asleep: Counter[str] = Counter()
+        """How often threads were in each state since the last count."""
+        self.states: list[ThreadStates] = []
+        self.totals: HostTotals | None = None
+        self.problems: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Close all files."""
+        for thread in (self._loop, *self._workers.values()):
+            if thread is not None:
+                thread.close()
+        self._loop, self._workers = None, {}
+
+    @property
+    def workers(self) -> int | None:
+        """How many workers it has."""
+        return len(self._family.workers) if self._family.told else None
+
+    def sample(self, now: float, children: Children, threads: int) -> None:
+        """Sample it once; keep at most so many threads open."""
+        if self._gone:
+            return
+        if now >= self._look_at:
+            self._look(now, children, threads)
+        if self._loop is None:
+            return
+        try:
+            main = self._loop.state()
+        except OSError:
+            self._end_of(self._loop, now)
+            return
+        letters = "".join(self._letter(worker, now) for worker in list(self._workers))
+        self._asleep.update(main + letters)
+        self.states.append(ThreadStates(now, main, letters))
+        if now >= self._totals_at:
+            self._totals_at = now + TOTALS_SECONDS
+            self._count(now)
+
+    def _letter(self, worker: int, now: float) -> str:
+        try:
+            return self._workers[worker].state()
+        except OSError:
+            self._workers.pop(worker).close()
+            self._look_at = min(self._look_at, now + SHORTEST_LOOK_SECONDS)
+            return ""
+
+    def _end_of(self, loop: WatchedThread, now: float) -> None:
+        """Look once more after the loop's thread has ended; a process that has ended is not opened
+        again, because its pid may be another's by then."""
+        self._gone = loop.tid == self.pid
+        self.close()
+        self._look_at = now
+
+    def _look(self, now: float, children: Children, threads: int) -> None:
+        """Find the workers; open those that are new."""
+        self._look_at = now + LOOK_SECONDS
+        if now >= self._all_threads_at:
+            self._all_threads_at = now + ALL_THREADS_SECONDS
+            searched: Iterable[int] = all_threads(self._procfs, self.pid)
+        else:
+            searched = self._parents
+        self._family = found = family(self._procfs, self.pid, children, searched)
+        self._parents = {self.pid, found.loop}
+        if 1 + len(found.workers) > threads:
+            self.close()
+            self.problems = {HOST: "busy"}
+            return
+        self.problems.pop(HOST, None)
+        if self._loop is None or self._loop.tid != found.loop:
+            if self._loop is not None:
+                self._loop.close()
+            self._loop = self._opened(self.pid, found.loop, WAITS_FOR_BATCH)
+            if self._loop is None:
+                self.problems = {HOST: NO_PERMISSION}  # hidden, or gone
+        for worker in self._workers.keys() - set(found.workers):
+            self._workers.pop(worker).close()
+        for worker in found.workers:
+            if worker not in self._workers:
+                opened = self._opened(worker, worker, WAITS_FOR_ORDERS)
+                if opened is not None:
+                    self._workers[worker] = opened
+
+    def _opened(self, pid: int, tid: int, waits: tuple[str, ...]) -> WatchedThread | None:
+        try:
+            return WatchedThread(self._procfs, pid, tid, waits)
+        except OSError:
+            return None
+
+    def _count(self, now: float) -> None:
+        """Add what the process and its workers did since the last count."""
+        sums, before = self._sums, self._sums.before
+        sums.before = {}
+        readers = set(self._workers) or {self.pid}
+        for pid in (self.pid, *self._workers):
+            try:
+                ticks = sum(map(int, stat_fields(self._procfs, pid)[TIMES]))
+            except ValueError:
+                continue
+            said = read_file(self._procfs, pid, "io").split()
+            sums.io_hidden |= pid in readers and len(said) < 6
+            read_bytes, reads = (int(said[1]), int(said[5])) if len(said) >= 6 else (0, 0)
+            sums.before[pid] = ticks, read_bytes, reads
+            if pid in before:
+                sums.cpu_ticks += max(0, ticks - before[pid][0])
+                if pid in readers:
+                    sums.read_bytes += max(0, read_bytes - before[pid][1])
+                    sums.reads += max(0, reads - before[pid][2])
+        cpu, io = (
+            pressure_seconds(self._procfs, self._sysfs, self.pid, each) for each in ("cpu", "io")
+        )
+        placed = self._asleep[AT_REST] + self._asleep[AT_WORK]
+        absent = {
+            IO: sums.io_hidden and NO_PERMISSION,
+            PRESSURE: cpu is None and "unsupported",
+            WAITS: self._asleep[ASLEEP] > placed and NO_PERMISSION,
+        }
+        self.problems = {group: state for group, state in absent.items() if state}
+        self._asleep.clear()
+        self.totals = HostTotals(
+            now,
+            sums.cpu_ticks / TICKS_PER_SECOND,
+            None if sums.io_hidden else sums.read_bytes,
+            None if sums.io_hidden else sums.reads,
+            cpu,
+            io,
+            cores(self._procfs, self._sysfs, self.pid),
+        )
+
+
+class HostActivityReader:
+    """The watched processes of this node."""
+
+    name = PROC
+
+    def __init__(self, procfs: str, sysfs: str, clock: Clock) -> None:
+        """Take the paths of the host's /proc and /sys."""
+        self._procfs, self._sysfs = procfs, sysfs
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._wanted: frozenset[int] = frozenset()
+        self._seen: dict[int, Seen] = {}
+        self._changed = threading.Event()
+        self._stopped = threading.Event()
+        self._watched: dict[int, WatchedProcess] = {}
+        self._seconds: float | None = None
+        self._failures = 0
+        self._failed = False
+        self._turn = 0.0
+        self._thread = threading.Thread(target=self._run, name=PROC, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread, which sleeps until there is something to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self._stopped.set()
+        self._changed.set()
+
+    def watch(self, pids: frozenset[int]) -> None:
+        """Sample these processes from now on, and no others."""
+        if pids != self._wanted:
+            self._wanted = pids
+            self._changed.set()
+
+    def take(self) -> dict[int, Seen]:
+        """Return by pid what was seen since the last call."""
+        with self._lock:
+            seen, self._seen = self._seen, {}
+            for pid, each in seen.items():
+                self._seen[pid] = replace(each, states=())
+        return seen
+
+    @property
+    def state(self) -> SourceState | None:
+        """Its state; None until it has sampled anything."""
+        if self._seconds is None:
+            return None
+        return SourceState(not self._failed, self._seconds, self._failures)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            self._changed.clear()
+            try:
+                self.sample()
+            except Exception:
+                self._failures += 1
+                if not self._failed:
+                    log.exception("source %s", PROC)
+                self._failed = True
+            self._changed.wait(self.between_seconds() if self._watched else None)
+
+    def between_seconds(self) -> float:
+        """Return how long to wait until the next sample."""
+        self._turn = (self._turn + GOLDEN_RATIO) % 1.0
+        return SHORTEST_SECONDS + SPREAD_SECONDS * self._turn
+
+    def sample(self) -> None:
+        """Sample each watched process once."""
+        wanted = self._wanted
+        for pid in self._watched.keys() - wanted:
+            self._watched.pop(pid).close()
+        for pid in wanted - self._watched.keys():
+            self._watched[pid] = WatchedProcess(self._procfs, self._sysfs, pid)
+        if not wanted:
+            with self._lock:
+                self._seen = {}
+            return
+        began = self._clock.monotonic()
+        children = listed_children(self._procfs)
+        for process in self._watched.values():
+            process.sample(self._clock.monotonic(), children, most_threads() // len(wanted))
+        with self._lock:
+            before = self._seen
+            self._seen = {
+                pid: Seen(
+                    (*before.get(pid, Seen()).states[-MOST_STATES:], *process.states),
+                    process.totals,
+                    process.workers,
+                    dict(process.problems),
+                )
+                for pid, process in self._watched.items()
+            }
+        for process in self._watched.values():
+            process.states.clear()
+        self._seconds = self._clock.monotonic() - began
+        self._failed = False
+
+
+def most_threads() -> int:
+    """Return how many threads may be kept open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        soft = MOST_DESCRIPTORS
+    return max(0, min(soft, MOST_DESCRIPTORS) - OTHERS_DESCRIPTORS) // FILES

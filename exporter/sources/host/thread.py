@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What state a thread is in, and where it sleeps, through files of /proc that stay open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+
+from exporter.model.host import ASLEEP, AT_REST, AT_WORK, BLOCKED, RUNNING, STOPPED
+from exporter.sources.proc.procfs import STATE
+
+FILES = 3
+"""Descriptors that a thread takes."""
+LONGEST_BYTES = 1024
+WAITS_FOR_ORDERS = ("poll_schedule_timeout", "do_poll", "do_sys_poll", "pipe_read")
+"""Functions of the kernel in which a worker of PyTorch's DataLoader waits for the next batch to
+load: it polls a pipe (CPython, multiprocessing/connection.py)."""
+WAITS_FOR_BATCH = (*WAITS_FOR_ORDERS, "futex")
+"""Where the loop waits for a batch: likewise or, with pin_memory, for a thread of its own."""
+FROZEN = ("refrigerator", "freezer", "do_signal_stop", "ptrace_stop")
+RUNS = b"0"
+"""What wchan says of a thread that is not asleep, and of all to those who may not see it."""
+TIMES_SCHEDULED = 2
+"""Third field of schedstat."""
+
+
+class WatchedThread:
+    """One thread; it ends with ProcessLookupError, and a new one of the same id is another."""
+
+    def __init__(self, procfs: str, pid: int, tid: int, waits: Collection[str]) -> None:
+        """Open it; `waits` are the functions in which it is at rest.
+
+        Raises OSError where it cannot be seen.
+        """
+        folder = f"{procfs}/{pid}/task/{tid}"
+        self.tid = tid
+        self._waits = waits
+        self._opened = [_open(f"{folder}/stat")]
+        self._wchan, self._schedstat = (
+            self._open_too(f"{folder}/{name}") for name in ("wchan", "schedstat")
+        )
+        self._scheduled = b""
+
+    def _open_too(self, path: str) -> int | None:
+        with suppress(OSError):
+            self._opened.append(_open(path))
+            return self._opened[-1]
+        return None
+
+    def close(self) -> None:
+        """Close its files."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+    def state(self) -> str:
+        """Return its state by a letter of `exporter.model.host`.
+
+        A thread at rest that has run since the last call is only asleep: it may have worked.
+
+        Raises ProcessLookupError if it is gone.
+        """
+        where = self._where()
+        letter = ""
+        if where == RUNS or not self._rests(where):
+            letter = self._stat()
+            if letter == "S" and where == RUNS:
+                where = self._where()  # it has fallen asleep in between
+        scheduled, self._scheduled = self._scheduled, self._slices()
+        if any(each in where.decode() for each in FROZEN):
+            return STOPPED
+        if letter == "S" or not letter:
+            if where == RUNS:
+                return ASLEEP
+            if not self._rests(where):
+                return AT_WORK
+            return AT_REST if self._scheduled and scheduled == self._scheduled else ASLEEP
+        return letter if letter in (RUNNING, BLOCKED) else STOPPED
+
+    def _rests(self, where: bytes) -> bool:
+        name = where.decode("ascii", "replace")
+        return name.startswith(tuple(self._waits))
+
+    def _where(self) -> bytes:
+        if self._wchan is None:
+            return RUNS
+        try:
+            return os.pread(self._wchan, LONGEST_BYTES, 0) or RUNS
+        except ProcessLookupError:
+            raise
+        except OSError:
+            return RUNS
+
+    def _slices(self) -> bytes:
+        """Return how often it was given a CPU; empty where that is not known."""
+        if self._schedstat is None:
+            return b""
+        fields = os.pread(self._schedstat, LONGEST_BYTES, 0).split()
+        return fields[TIMES_SCHEDULED] if len(fields) > TIMES_SCHEDULED else b""
+
+    def _stat(self) -> str:
+        stat = os.pread(self._opened[0], LONGEST_BYTES, 0)
+        letter = stat.rpartition(b")")[2].split(None, STATE + 1)[STATE].decode()
+        if letter in "ZXx":
+            raise ProcessLookupError(self.tid)
+        return letter
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training jobs on GPUs that are only said to be busy: real DataLoaders, forked from one process.
 
-``python -m tests.publisher.loader_jobs FOLDER SECONDS`` starts `JOBS`. Each writes two files: NAME.pid,
-and NAME with a line for each ``gpu`` interval (written at its begin) and ``wait`` interval, in Unix
-seconds.
+``python -m tests.publisher.loader_jobs FOLDER SECONDS`` starts `JOBS`. Each writes two files:
+NAME.pid, and NAME with a line for each ``gpu`` interval (written at its begin) and ``wait``
+interval, in Unix seconds.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,15 @@ from exporter.cli.wiring import Parts
 from exporter.model.snapshot import Bounds, Share
 from exporter.publisher.outside import PROCFS
 from exporter.publisher.ranks import Place
-from tests.fake_nvml import FakeNvml, steps
+from tests.fake_nvml import FakeNvml
 from tests.publisher.loader_jobs import CLAIMLESS, JOBS
 from tests.waiting import wait_until
 
 RUN_SECONDS = 52.0
+PERIOD_SECONDS = 1 / 6
+"""Of the driver's samples."""
+KEPT_SAMPLES = 30
+LAST_WORK = 500
 Intervals = Sequence[tuple[float, float]]
 
 
@@ -43,12 +48,20 @@ def intervals(path: Path, what: str) -> Intervals:
     return [(float(each[1]), float(each[2])) for each in lines if each[0] == what]
 
 
-def busy_steps(work: Intervals, epoch: float) -> list[tuple[float, float]]:
-    """Return a GPU's utilization: one piece of work after the other."""
-    found, until = [(0.0, 0.0)], 0.0
+def driver_samples(work: Intervals, epoch: float, now: float) -> list[list[float]]:
+    """Return the driver's last samples of a GPU: the mean over each period, at its end."""
+    merged: list[tuple[float, float]] = []
+    until = 0.0
     for begin, end in work:
-        found += [(max(begin, until) - epoch, 100.0), (max(end, until) - epoch, 0.0)]
+        merged.append((max(begin, until), max(end, until)))
         until = max(end, until)
+    last = int((now - epoch) / PERIOD_SECONDS)
+    found = []
+    for number in range(max(1, last - KEPT_SAMPLES), last + 1):
+        end = epoch + number * PERIOD_SECONDS
+        begin = end - PERIOD_SECONDS
+        busy = sum(max(0.0, min(end, b) - max(begin, a)) for a, b in merged[-LAST_WORK:])
+        found.append([number * PERIOD_SECONDS, 100 * busy / PERIOD_SECONDS])
     return found
 
 
@@ -105,7 +118,9 @@ class Node:
         for name, device in zip(self._names, self._devices, strict=True):
             if name in JOBS:
                 work = intervals(self._folder / name, "gpu")
-                device["utilization"] = steps(*busy_steps(work, self.fake.epoch))
+                samples = driver_samples(work, self.fake.epoch, time.time()) or [[0.0, 0.0]]
+                device["raw_samples"] = {"1": samples}
+                device["utilization"] = round(samples[-1][1])
         self.fake.write({"devices": self._devices})
 
     def watch(self, parts: Parts, until: float) -> dict[str, list[tuple[float, float, Bounds]]]:
@@ -161,15 +176,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
             finally:
                 parts.stop()
         finally:
+            for path in folder.glob("*.pid"):
+                with suppress(ProcessLookupError):
+                    os.killpg(int(path.read_text()), signal.SIGKILL)
             for process in started:
                 process.kill()
-            for name in JOBS:
-                with_pid = folder / f"{name}.pid"
-                if with_pid.exists():
-                    try:
-                        os.killpg(int(with_pid.read_text()), signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
+                process.communicate()
     for name in JOBS:
         waits, work = (intervals(folder / name, what) for what in ("wait", "gpu"))
         for begin, end, bounds in bounded[name]:
@@ -188,3 +200,20 @@ def test_the_true_stall_is_within_its_bounds(node: Node, record_property: Any) -
     assert len(outside) <= 0.05 * len(node.windows), outside
     widths = sorted(each.bounds.upper - each.bounds.lower for each in node.windows)
     record_property("measured", f"{len(widths)} windows, widths {widths}")
+
+
+def test_a_loop_that_waits_for_something_else_is_no_data_stall(node: Node) -> None:
+    """An evaluation on the CPU, a collective and a loader that is ahead: nothing is certain."""
+    for name in CLAIMLESS:
+        shown = [each.data_stall[PROCFS] for each in node.shares[name] if each.data_stall]
+        assert shown, name
+        assert {each.lower for each in shown} == {0.0}, name
+        assert node.shares[name][-1].totals.data_stall_lower_seconds == {PROCFS: 0.0}
+
+
+def test_nothing_is_said_of_processes_that_do_not_train(node: Node) -> None:
+    """Serving and a notebook, with workers that compute, and a loop without any."""
+    for name in LOOPS:
+        assert node.shares[name][-1].held
+        assert not any(each.data_stall for each in node.shares[name]), name
+        assert not node.shares[name][-1].totals.data_stall_lower_seconds

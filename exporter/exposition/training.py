@@ -17,13 +17,13 @@ PHASE = Label("phase", TRAINING_PHASES)
 METHOD = Label("method", ("client",))
 
 _CAN_HAVE_WAITED = (
-    "share of the last window of its job's reports (10 s or longer) in which this GPU can have sat "
-    "idle while its job waited for data, found without CUDA events in the job."
+    "share of the last window of 10 s or longer in which this GPU can have sat idle while its job "
+    "waited for data, found without CUDA events in the job."
 )
 _COUNTED = "from report to report since the exporter started; a late report counts its whole time"
 _INFERRED = (
-    "client: max(0, W + idle - T) and min(W, idle) with W the host wait for data and T the wall "
-    "time that the job reports"
+    "max(0, W + idle - T) and min(W, idle), T the time of the window; W is the host wait for data, "
+    "client: as the job reports it, procfs: as the states of its threads bound it"
 )
 
 

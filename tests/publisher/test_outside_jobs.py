@@ -25,9 +25,11 @@ from tests.fake_nvml import FakeNvml
 from tests.publisher.loader_jobs import CLAIMLESS, JOBS
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 RUN_SECONDS = 52.0
-PERIOD_SECONDS = 1 / 6
-"""Of the driver's samples."""
+PERIOD_SECONDS = 0.5
+"""Of the driver's samples, which come late here by the time that it takes to write them."""
 KEPT_SAMPLES = 30
 LAST_WORK = 500
 Intervals = Sequence[tuple[float, float]]
@@ -194,12 +196,13 @@ def test_the_true_stall_is_within_its_bounds(node: Node, record_property: Any) -
     """In 95 % of the windows of 10 s, over loaders that sleep, compute and read."""
     for each in node.windows:
         print(f"{each.job:12} {each.bounds.lower:.3f} {each.stall:.3f} {each.bounds.upper:.3f}")
+    widths = sorted(each.bounds.upper - each.bounds.lower for each in node.windows)
+    parts = [f"{widths[int(part * (len(widths) - 1))]:.2f}" for part in (0.1, 0.5, 0.9)]
+    record_property("measured", f"{len(widths)} windows: widths {', '.join(parts)} (10, 50, 90 %)")
     outside = [
         each for each in node.windows if not each.bounds.lower <= each.stall <= each.bounds.upper
     ]
     assert len(outside) <= 0.05 * len(node.windows), outside
-    widths = sorted(each.bounds.upper - each.bounds.lower for each in node.windows)
-    record_property("measured", f"{len(widths)} windows, widths {widths}")
 
 
 def test_a_loop_that_waits_for_something_else_is_no_data_stall(node: Node) -> None:

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching processes: real ones, that rest, work, end and are hidden."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import SystemClock
+from exporter.model.host import Seen
+from exporter.sources.host.family import Family, all_threads, family, listed_children
+from exporter.sources.host.host import HostActivityReader, most_threads
+from exporter.sources.host.limits import cores, pressure_seconds
+from tests.waiting import wait_until
+
+PROCFS = "/proc"
+NAMED = 'open("/proc/self/comm", "w").write("pt_data_worker")'
+HEAD = "import os, select, signal, sys, threading, time\nr, w = os.pipe()\n"
+REST = "select.poll().poll(30000)"
+"""As a worker waits for orders."""
+
+StartJob = Callable[..., int]
+
+
+def script(*workers: str, loop: str = REST) -> str:
+    """Return a program that forks workers, and then runs its loop."""
+    forks = "".join(
+        f"if os.fork() == 0:\n    {NAMED}\n    os.write(w, b'.')\n    {body}\n    os._exit(0)\n"
+        "os.read(r, 1)\n"
+        for body in workers
+    )
+    return f"{HEAD}{forks}print('ready', flush=True)\n{loop}\n"
+
+
+@pytest.fixture
+def start_job() -> Iterator[StartJob]:
+    """Return what starts a program as the leader of its group, and returns its pid."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(text: str) -> int:
+        words = [sys.executable, "-c", text]
+        job = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(job)
+        assert job.stdout is not None
+        job.stdout.readline()
+        return job.pid
+
+    yield start
+    for job in started:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.communicate()
+
+
+def sampled(pid: int, times: int = 12, procfs: str = PROCFS) -> Seen:
+    """Return what is seen of a process in so many samples."""
+    reader = HostActivityReader(procfs, "/sys", SystemClock())
+    reader.watch(frozenset({pid}))
+    for _ in range(times):
+        reader.sample()
+        time.sleep(0.05)
+    seen = reader.take()[pid]
+    reader.watch(frozenset())
+    reader.sample()
+    return seen
+
+
+def letters(seen: Seen) -> set[str]:
+    """Return the states of workers in most of its samples."""
+    found = [each.workers for each in seen.states]
+    return {each for each in found if found.count(each) > len(found) // 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (REST, "Q"),
+        ("time.sleep(30)", "W"),
+        ("while True: pass", "R"),
+        ("threading.Event().wait(30)", "W"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "T"),
+    ],
+)
+def test_what_a_worker_does(start_job: StartJob, body: str, expected: str) -> None:
+    """It rests only where it waits for orders."""
+    assert letters(sampled(start_job(script(body)))) == {expected}
+
+
+def test_a_worker_that_rests_between_pieces_of_work_is_only_asleep(start_job: StartJob) -> None:
+    """Between two looks it has run, as one that reads from the network."""
+    seen = sampled(start_job(script("while True: select.poll().poll(10)")))
+    assert letters(seen) == {"S"}
+
+
+def test_workers_are_found_through_a_process_that_starts_them(start_job: StartJob) -> None:
+    """As a forkserver does."""
+    nested = f"if os.fork() == 0:\n    {NAMED}\n    {REST}\n"
+    pid = start_job(
+        f"{HEAD}if os.fork() == 0:\n    {nested.replace(chr(10), chr(10) + '    ')}\n"
+        f"    {REST}\nprint('ready', flush=True)\n{REST}\n"
+    )
+    wait_until(lambda: len(sampled(pid, 1).states[0].workers) == 1)
+
+
+def test_the_loop_is_the_thread_that_started_the_workers(start_job: StartJob) -> None:
+    """The main thread may only wait for it."""
+    body = f"""
+def loop():
+    if os.fork() == 0:
+        {NAMED}
+        {REST}
+    print('ready', flush=True)
+    while True: pass
+threading.Thread(target=loop, daemon=True).start()
+{REST}
+"""
+    pid = start_job(HEAD + body)
+    children = listed_children(PROCFS)
+    wait_until(lambda: family(PROCFS, pid, children, all_threads(PROCFS, pid)).workers)
+    found = family(PROCFS, pid, children, all_threads(PROCFS, pid))
+    assert found.loop != pid
+    assert [each.main for each in sampled(pid).states].count("R") > 6
+
+
+def test_without_the_kernels_lists_parents_are_looked_up(
+    start_job: StartJob, tmp_path: Path
+) -> None:
+    """Some kernels are built without them."""
+    pid = start_job(script(REST, REST))
+    workers = family(PROCFS, pid, listed_children(PROCFS), [pid]).workers
+    assert len(workers) == 2
+    for each in (pid, *workers):
+        folder = tmp_path / str(each)
+        (folder / "task" / str(each)).mkdir(parents=True)
+        for name in ("stat", "comm", "cmdline"):
+            (folder / name).write_bytes(Path(f"/proc/{each}/{name}").read_bytes())
+    found = family(str(tmp_path), pid, listed_children(str(tmp_path)), [pid])
+    assert found == Family(pid, workers)
+
+
+def test_unnamed_workers_are_not_taken_for_none(start_job: StartJob) -> None:
+    """Older releases of PyTorch fork workers that keep the program's name."""
+    pid = start_job(script(REST).replace(NAMED, "pass"))
+    assert sampled(pid, 2).workers is None
+    assert sampled(start_job(script()), 2).workers == 0
+
+
+def test_processes_that_end_between_two_samples(start_job: StartJob) -> None:
+    """A worker is left out; the process is not taken up again, even if another has its pid."""
+    pid = start_job(script(REST, "time.sleep(0.3)"))
+    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
+    reader.watch(frozenset({pid}))
+    reader.sample()
+    assert len(reader.take()[pid].states[0].workers) == 2
+    time.sleep(0.6)
+    reader.sample()
+    assert len(reader.take()[pid].states[0].workers) == 1
+    os.killpg(pid, signal.SIGKILL)
+    time.sleep(0.2)
+    for _ in range(3):
+        reader.sample()
+    assert reader.take()[pid].states == ()
+    reader.watch(frozenset())
+    reader.sample()
+    assert reader.take() == {}
+
+
+def test_a_hidden_process_is_said_to_be(tmp_path: Path) -> None:
+    """By hidepid, or in another pid namespace."""
+    seen = sampled(4242, 2, str(tmp_path))
+    assert (seen.states, seen.problems) == ((), {"host": "no_permission"})
+
+
+def test_what_may_not_be_read_is_said(
+    start_job: StartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without io, wchan and pressure the states remain: asleep, nobody knows where."""
+    pid = start_job(script(REST))
+    worker = family(PROCFS, pid, listed_children(PROCFS), [pid]).workers[0]
+    for each in (pid, worker):
+        folder = tmp_path / str(each) / "task" / str(each)
+        folder.mkdir(parents=True)
+        (folder / "children").write_text(str(worker) if each == pid else "")
+        for target in (folder / "stat", tmp_path / str(each) / "stat"):
+            target.write_bytes(Path(f"/proc/{each}/stat").read_bytes())
+        for name in ("comm", "cmdline", "status"):
+            (tmp_path / str(each) / name).write_bytes(Path(f"/proc/{each}/{name}").read_bytes())
+    seen = sampled(pid, 3, str(tmp_path))
+    assert letters(seen) == {"S"}
+    assert seen.totals is not None
+    assert (seen.totals.read_bytes, seen.totals.cpu_pressure_seconds) == (None, None)
+    assert seen.problems == {
+        "host_io": "no_permission",
+        "host_pressure": "unsupported",
+        "host_waits": "no_permission",
+    }
+
+
+def test_a_process_of_2000_threads(start_job: StartJob) -> None:
+    """They are looked at when the watching begins, not ten times a second."""
+    threads = "for _ in range(2000): threading.Thread(target=time.sleep, args=(60,)).start()"
+    text = script(REST).replace("print('ready'", f"{threads}\nprint('ready'")
+    pid = start_job(text)
+    seen = sampled(pid)
+    assert len(seen.states) == 12
+    assert letters(seen) == {"Q"}
+
+
+def test_more_workers_than_files_may_be_open(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections and GPUs go first."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (603, 603))
+    assert most_threads() == 1
+    seen = sampled(start_job(script(REST)), 2)
+    assert (seen.states, seen.problems) == ((), {"host": "busy"})
+
+
+def test_totals_are_of_the_process_and_its_workers(start_job: StartJob) -> None:
+    """CPU time of all, reads of the workers."""
+    reading = "f = os.open('/dev/zero', os.O_RDONLY)\n    while True: os.read(f, 4096)"
+    pid = start_job(script(reading))
+    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
+    reader.watch(frozenset({pid}))
+    reader.sample()
+    time.sleep(2.1)
+    reader.sample()
+    totals = reader.take()[pid].totals
+    assert totals is not None
+    assert totals.cpu_seconds is not None
+    assert totals.cpu_seconds > 0.2
+    assert totals.reads is not None
+    assert totals.read_bytes == pytest.approx(4096 * totals.reads)
+    assert totals.cores == len(os.sched_getaffinity(pid))
+    reader.watch(frozenset())
+    reader.sample()
+
+
+def test_no_thread_wakes_while_nothing_is_watched(start_job: StartJob) -> None:
+    """And it has no state until it has sampled anything."""
+    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
+    reader.start()
+    assert reader.state is None
+    thread = next(each for each in threading.enumerate() if each.name == "proc")
+    slices = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+
+    def rests() -> bool:
+        before = slices.read_text().split()[2]
+        time.sleep(0.5)
+        return slices.read_text().split()[2] == before
+
+    wait_until(rests)
+    pid = start_job(script(REST))
+    reader.watch(frozenset({pid}))
+    wait_until(lambda: len(reader.take().get(pid, Seen()).states) > 0)
+    assert reader.state is not None
+    assert reader.state.up
+    reader.stop()
+    thread.join(5.0)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "quotas", "expected"),
+    [
+        ("0-3,8", {}, 5.0),
+        ("0-63", {"a/b": "max 100000", "a": "250000 100000"}, 2.5),
+        ("0-1", {"a/b": "800000 100000"}, 2.0),
+        ("0-1", {"a/b": "rubbish"}, 2.0),
+    ],
+)
+def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: float) -> None:
+    """The affinity, or the smallest quota of the control groups."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{allowed}\n")
+    (tmp_path / "7" / "cgroup").write_text("0::/a/b\n")
+    for group, quota in quotas.items():
+        folder = tmp_path / "fs" / "cgroup" / group
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cpu.max").write_text(f"{quota}\n")
+    assert cores(str(tmp_path), str(tmp_path), 7) == expected
+    assert cores(str(tmp_path), str(tmp_path), 8) is None
+
+
+def test_pressure_is_of_the_control_group_else_of_the_node(tmp_path: Path) -> None:
+    """None where the kernel does not count it."""
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "cgroup").write_text("0::/a\n")
+    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") is None
+    (tmp_path / "pressure").mkdir()
+    line = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=1\n"
+    (tmp_path / "pressure" / "io").write_text(line.format(5_000_000))
+    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") == 5.0
+    (tmp_path / "fs" / "cgroup" / "a").mkdir(parents=True)
+    (tmp_path / "fs" / "cgroup" / "a" / "io.pressure").write_text(line.format(2_000_000))
+    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") == 2.0

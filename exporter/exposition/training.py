@@ -14,7 +14,7 @@ _EVENTS = "two CUDA events around the wait, on the stream of the loop, as the jo
 _LOADER = "the data loader of the loop, as the job reports it"
 _SINCE = ", added up since the first report"
 PHASE = Label("phase", TRAINING_PHASES)
-METHOD = Label("method", ("client",))
+METHOD = Label("method", ("client", "procfs"))
 
 _CAN_HAVE_WAITED = (
     "share of the last window of 10 s or longer in which this GPU can have sat idle while its job "

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from exporter.exposition.pages import Pages
+from exporter.exposition.render import RenderOptions
 from exporter.model.host import HostTotals, Seen, ThreadStates
 from exporter.model.reading import Process
 from exporter.model.snapshot import Share, SourceState
@@ -160,3 +162,20 @@ def test_a_process_that_ends_leaves_nothing_behind() -> None:
     assert outside.threads.watched == {4243}
     assert share.host is None
     assert not share.data_stall
+
+
+def test_the_bounds_are_on_the_page_of_metrics() -> None:
+    """Ratios and totals, beside those that a client's waits give."""
+    outside = Outside()
+    pages = Pages(RenderOptions())
+    outside.publisher = Publisher(
+        outside.script, SPECS, Rules(), outside.clock, (pages.publish,), host=outside.threads
+    )
+    outside.run(30, WAITING, activity=QUIET)
+    page = pages.page("text-0.0.4", zipped=False).decode()
+    shown = {line.partition("{")[0] for line in page.splitlines() if 'method="procfs"' in line}
+    assert shown == {
+        f"gpu_inferred_data_stall_{end}_{unit}"
+        for end in ("lower", "upper")
+        for unit in ("ratio", "seconds_total")
+    }

@@ -167,10 +167,10 @@ class WatchedProcess:
         sums.before = {}
         readers = set(self._workers) or {self.pid}
         for pid in (self.pid, *self._workers):
-            try:
-                ticks = sum(map(int, stat_fields(self._procfs, pid)[TIMES]))
-            except ValueError:
+            times = stat_fields(self._procfs, pid)[TIMES]
+            if not times:  # it has ended
                 continue
+            ticks = sum(map(int, times))
             said = read_file(self._procfs, pid, "io").split()
             sums.io_hidden |= pid in readers and len(said) < 6
             read_bytes, reads = (int(said[1]), int(said[5])) if len(said) >= 6 else (0, 0)

@@ -98,4 +98,4 @@ def test_tables_name_instances() -> None:
                 named += 1
                 assert columns.get("share") == "GPU", panel["title"]
                 assert "gpu" not in step["options"]["excludeByName"], panel["title"]
-    assert named == 6
+    assert named == 7

@@ -225,7 +225,8 @@ def loop_evidence(rank: Rank) -> dict[str, float | None]:
 
 def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float | None]:
     """Return what a job does on its host; `workers` is the number that the job states."""
-    count = host.workers if workers is None else workers
+    # From outside, a loader of threads, as tf.data's, looks as one without workers.
+    count = host.workers or None if workers is None else workers
     cores, busy = host.cores, host.cores_busy
     return {
         "workers_count": count,

@@ -225,8 +225,9 @@ def loop_evidence(rank: Rank) -> dict[str, float | None]:
 
 def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float | None]:
     """Return what a job does on its host; `workers` is the number that the job states."""
-    # From outside, a loader of threads, as tf.data's, looks as one without workers.
-    count = host.workers or None if workers is None else workers
+    count = host.workers if workers is None else workers
+    if workers is None and not count and host.method != "client":
+        count = None  # from outside, a loader of threads, as tf.data's, looks like one without
     cores, busy = host.cores, host.cores_busy
     return {
         "workers_count": count,

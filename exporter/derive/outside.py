@@ -168,7 +168,7 @@ def host_activity(
         worker_running_ratio=part(RUNNING),
         worker_blocked_ratio=part(BLOCKED),
         cores=last.cores,
-        cores_busy=grown("cpu_seconds"),
+        cores_busy=grown("busy_seconds"),
         cpu_pressure_ratio=pressure("cpu_pressure_seconds"),
         io_pressure_ratio=pressure("io_pressure_seconds"),
         read_bytes_per_second=rate,

@@ -29,7 +29,8 @@ class HostTotals(NamedTuple):
 
     seconds: float
     """Monotonic time."""
-    cpu_seconds: float | None = None
+    busy_seconds: float | None = None
+    """Of the cores that it may use, with whosever work."""
     read_bytes: float | None = None
     reads: float | None = None
     cpu_pressure_seconds: float | None = None

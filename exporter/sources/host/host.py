@@ -22,7 +22,6 @@ from exporter.sources.host.thread import (
     WatchedThread,
 )
 from exporter.sources.interface import PROC
-from exporter.sources.proc.cpu_use import TICKS_PER_SECOND, TIMES
 from exporter.sources.proc.procfs import read_file, stat_fields
 
 SHORTEST_SECONDS = 0.05
@@ -52,10 +51,9 @@ log = logging.getLogger(__name__)
 class _Sums:
     """Totals of the processes of one family, those included that have ended."""
 
-    cpu_ticks: float = 0.0
     read_bytes: float = 0.0
     reads: float = 0.0
-    before: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    before: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By pid: what was counted of it."""
     io_hidden: bool = False
 
@@ -166,20 +164,16 @@ class WatchedProcess:
         sums, before = self._sums, self._sums.before
         sums.before = {}
         readers = set(self._workers) or {self.pid}
-        for pid in (self.pid, *self._workers):
-            times = stat_fields(self._procfs, pid)[TIMES]
-            if not times:  # it has ended
-                continue
-            ticks = sum(map(int, times))
+        for pid in readers:
             said = read_file(self._procfs, pid, "io").split()
-            sums.io_hidden |= pid in readers and len(said) < 6
-            read_bytes, reads = (int(said[1]), int(said[5])) if len(said) >= 6 else (0, 0)
-            sums.before[pid] = ticks, read_bytes, reads
+            if len(said) < 6:
+                sums.io_hidden |= bool(stat_fields(self._procfs, pid))  # else it has ended
+                continue
+            read_bytes, reads = int(said[1]), int(said[5])
+            sums.before[pid] = read_bytes, reads
             if pid in before:
-                sums.cpu_ticks += max(0, ticks - before[pid][0])
-                if pid in readers:
-                    sums.read_bytes += max(0, read_bytes - before[pid][1])
-                    sums.reads += max(0, reads - before[pid][2])
+                sums.read_bytes += max(0, read_bytes - before[pid][0])
+                sums.reads += max(0, reads - before[pid][1])
         cpu, io = (
             pressure_seconds(self._procfs, self._sysfs, self.pid, each) for each in ("cpu", "io")
         )
@@ -191,14 +185,15 @@ class WatchedProcess:
         }
         self.problems = {group: state for group, state in absent.items() if state}
         self._asleep.clear()
+        limit = cores(self._procfs, self._sysfs, self.pid)
         self.totals = HostTotals(
             now,
-            sums.cpu_ticks / TICKS_PER_SECOND,
+            None if limit is None else limit.busy_seconds,
             None if sums.io_hidden else sums.read_bytes,
             None if sums.io_hidden else sums.reads,
             cpu,
             io,
-            cores(self._procfs, self._sysfs, self.pid),
+            None if limit is None else limit.number,
         )
 
 

@@ -5,15 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
+from exporter.sources.proc.cpu_use import TICKS_PER_SECOND
 from exporter.sources.proc.procfs import read_file
 
 _ALLOWED = b"Cpus_allowed_list:"
+_IDLE = slice(3, 5)
+"""The times idle and iowait of a core in /proc/stat."""
 
 
-def cores(procfs: str, sysfs: str, pid: int) -> float | None:
-    """Return how many cores a process may use: those of its affinity, or its control groups' quota
-    if that is less; None if it cannot be seen."""
+class Cores(NamedTuple):
+    """CPU cores that a process may use."""
+
+    number: float
+    busy_seconds: float | None
+    """How long they were busy, with whosever work: a total; None where that is not counted."""
+
+
+def cores(procfs: str, sysfs: str, pid: int) -> Cores | None:
+    """Return the cores of a process: those of its affinity, or its control groups' quota if that is
+    less; None if it cannot be seen."""
     allowed = [
         line.partition(_ALLOWED)[2].decode().strip()
         for line in read_file(procfs, pid, "status").split(b"\n")
@@ -21,29 +33,44 @@ def cores(procfs: str, sysfs: str, pid: int) -> float | None:
     ]
     if not allowed:
         return None
-    return min([float(_count(allowed[0])), *_quotas(procfs, sysfs, pid)])
+    numbers = _numbers(allowed[0])
+    least = min(_quotas(procfs, sysfs, pid), default=None)
+    if least is not None and least[0] < len(numbers):
+        usage = _read(least[1]).split()
+        word = usage[1] if usage[:1] == ["usage_usec"] else "".join(usage[:1])
+        per_second = 1e6 if usage[:1] == ["usage_usec"] else 1e9
+        return Cores(least[0], int(word) / per_second if word.isdecimal() else None)
+    names = {f"cpu{number}" for number in numbers}
+    rows = [row.split() for row in _read(Path(procfs) / "stat").splitlines()]
+    times = [list(map(int, row[1:9])) for row in rows if row and row[0] in names]
+    busy = [sum(each) - sum(each[_IDLE]) for each in times]
+    ticks = sum(busy) if len(busy) == len(numbers) else None
+    return Cores(len(numbers), None if ticks is None else ticks / TICKS_PER_SECOND)
 
 
-def _count(ranges: str) -> int:
-    """Return how many numbers are in ranges such as 0-3,8."""
-    ends = [each.split("-") for each in ranges.split(",")]
-    return sum(int(each[-1]) - int(each[0]) + 1 for each in ends)
+def _numbers(ranges: str) -> list[int]:
+    """Return the numbers in ranges such as 0-3,8."""
+    ends = [list(map(int, each.split("-"))) for each in ranges.split(",")]
+    return [number for each in ends for number in range(each[0], each[-1] + 1)]
 
 
-def _quotas(procfs: str, sysfs: str, pid: int) -> Iterator[float]:
-    """Yield the quotas of a process's control groups and of those above, in cores."""
+def _quotas(procfs: str, sysfs: str, pid: int) -> Iterator[tuple[float, Path]]:
+    """Yield the quotas of a process's control groups and of those above, in cores, each with the
+    file that counts its use, in microseconds (version 2) or nanoseconds."""
     for controllers, path in _groups(procfs, pid):
         for group in (path, *PurePosixPath(path).parents):
             if not controllers:
                 said = _read(Path(f"{sysfs}/fs/cgroup{group}/cpu.max")).split()
+                usage = Path(f"{sysfs}/fs/cgroup{group}/cpu.stat")
             elif "cpu" in controllers.split(","):
                 folder = Path(f"{sysfs}/fs/cgroup/cpu{group}")
                 names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
                 said = [_read(folder / name).strip() for name in names]
+                usage = Path(f"{sysfs}/fs/cgroup/cpuacct{group}/cpuacct.usage")
             else:
                 break
             if len(said) == 2 and all(each.isdecimal() for each in said) and int(said[1]):
-                yield int(said[0]) / int(said[1])
+                yield int(said[0]) / int(said[1]), usage
 
 
 def _groups(procfs: str, pid: int) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from exporter.clock import SystemClock
 from exporter.model.host import Seen
 from exporter.sources.host.family import Family, all_threads, family, listed_children
 from exporter.sources.host.host import HostActivityReader, most_threads
-from exporter.sources.host.limits import cores, pressure_seconds
+from exporter.sources.host.limits import Cores, cores, pressure_seconds
 from tests.waiting import wait_until
 
 PROCFS = "/proc"
@@ -225,7 +225,7 @@ def test_more_workers_than_files_may_be_open(
 
 
 def test_totals_are_of_the_process_and_its_workers(start_job: StartJob) -> None:
-    """CPU time of all, reads of the workers."""
+    """CPU time of the cores, reads of the workers."""
     reading = "f = os.open('/dev/zero', os.O_RDONLY)\n    while True: os.read(f, 4096)"
     pid = start_job(script(reading))
     reader = HostActivityReader(PROCFS, "/sys", SystemClock())
@@ -235,8 +235,8 @@ def test_totals_are_of_the_process_and_its_workers(start_job: StartJob) -> None:
     reader.sample()
     totals = reader.take()[pid].totals
     assert totals is not None
-    assert totals.cpu_seconds is not None
-    assert totals.cpu_seconds > 0.2
+    assert totals.busy_seconds is not None
+    assert totals.busy_seconds > 0.2
     assert totals.reads is not None
     assert totals.read_bytes == pytest.approx(4096 * totals.reads)
     assert totals.cores == len(os.sched_getaffinity(pid))
@@ -271,14 +271,14 @@ def test_no_thread_wakes_while_nothing_is_watched(start_job: StartJob) -> None:
 @pytest.mark.parametrize(
     ("allowed", "quotas", "expected"),
     [
-        ("0-3,8", {}, 5.0),
-        ("0-63", {"a/b": "max 100000", "a": "250000 100000"}, 2.5),
-        ("0-1", {"a/b": "800000 100000"}, 2.0),
-        ("0-1", {"a/b": "rubbish"}, 2.0),
+        ("0-3,8", {}, (5.0, None)),
+        ("0-63", {"a/b": "max 100000", "a": "250000 100000"}, (2.5, 7.5)),
+        ("0-1", {"a/b": "800000 100000"}, (2.0, 0.6)),
+        ("0-1", {"a/b": "rubbish"}, (2.0, 0.6)),
     ],
 )
-def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: float) -> None:
-    """The affinity, or the smallest quota of the control groups."""
+def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: Cores) -> None:
+    """The affinity, or the smallest quota of the control groups; and how busy these were."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7" / "status").write_text(f"Name:\tx\nCpus_allowed_list:\t{allowed}\n")
     (tmp_path / "7" / "cgroup").write_text("0::/a/b\n")
@@ -286,6 +286,9 @@ def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: f
         folder = tmp_path / "fs" / "cgroup" / group
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "cpu.max").write_text(f"{quota}\n")
+        (folder / "cpu.stat").write_text("usage_usec 7500000\nuser_usec 1\n")
+    ticks = "10 0 20 900 50 0 0 0 0 0"
+    (tmp_path / "stat").write_text(f"cpu  20 0 40 1800 100 0 0 0\ncpu0 {ticks}\ncpu1 {ticks}\n")
     assert cores(str(tmp_path), str(tmp_path), 7) == expected
     assert cores(str(tmp_path), str(tmp_path), 8) is None
 

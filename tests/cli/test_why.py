@@ -132,7 +132,7 @@ def test_evidence_that_is_missing_is_named(
     daemon.text = json_text(gpus_answer(dataclasses.replace(demo, gpus=gpus)))
     code, lines, _ = why(capsys, daemon, "2")
     assert code == 4
-    assert lines[-1] == "  not known why: the states of its workers cannot be read"
+    assert lines[-1].startswith("  not known why: the states of its workers cannot be read; a job")
 
 
 def test_an_unknown_name_is_refused(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,6 +137,7 @@ def _replacing(target: Path) -> Iterator[Path]:
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix="building-"))
     try:
         yield scratch
+        scratch.chmod(0o755)  # processes of other users load it
         scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -40,7 +40,7 @@ def read(size, seconds):
     child = libc.syscall(CLONE, 0x4000 | 17, 0, 0, 0, 0)
     if not child:
         time.sleep(seconds)
-        os._exit(0)
+        libc._exit(0)  # where coverage is measured, os._exit would save it each time
     os.waitpid(child, 0)
 
 class Data(Dataset):

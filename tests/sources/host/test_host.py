@@ -20,6 +20,7 @@ from exporter.model.host import Seen
 from exporter.sources.host.family import Family, all_threads, family, listed_children
 from exporter.sources.host.host import HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores, pressure_seconds
+from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.waiting import wait_until
 
 PROCFS = "/proc"
@@ -185,6 +186,7 @@ def test_what_may_not_be_read_is_said(
     """Without io, wchan and pressure the states remain: asleep, nobody knows where."""
     pid = start_job(script(REST))
     worker = family(PROCFS, pid, listed_children(PROCFS), [pid]).workers[0]
+    wait_until(lambda: {stat_fields(PROCFS, each)[STATE] for each in (pid, worker)} == {b"S"})
     for each in (pid, worker):
         folder = tmp_path / str(each) / "task" / str(each)
         folder.mkdir(parents=True)

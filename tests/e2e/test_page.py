@@ -345,6 +345,7 @@ def test_weight_and_first_paint(
         for _ in range(3):
             shown.open(demo.url + path)
             paints.append(shown.page.evaluate(FIRST_PAINT))
+            shown.page.wait_for_load_state()  # else the next visit takes its scripts away
         fresh = view().open(demo.url + path)
         sizes = fresh.page.evaluate(
             "[...performance.getEntriesByType('navigation'),"

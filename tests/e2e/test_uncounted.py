@@ -33,6 +33,7 @@ def test_the_page_of_a_geforce_begins_with_what_is_certain(
     certain = f"GPU 0: 97 % used, {MEMORY}, 310 of 450 W; what its compute units do is not measured"
     wait_until(lambda: certain in daemon.get("/").text, 30, certain)
     text = daemon.get("/").text
+    daemon.get("/api/v1/gpus")  # the first answer is made while the API is loaded
     status = command(driver, "status", "--url", daemon.url).stdout.decode()
 
     assert f"saturation not known, {MEMORY}" in text

@@ -210,6 +210,7 @@ def test_what_a_job_ends_with(runs: Runs) -> None:
     assert runs.left() == []
 
 
+@pytest.mark.slow
 def test_without_a_file_it_is_in_the_log(runs: Runs) -> None:
     """In a Slurm job it is in a file of the submit folder, which may not be writable."""
     _, _, lines = _said(runs.start("true", report=False))
@@ -340,6 +341,7 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
     assert runs.left() == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_the_job_once(runs: Runs) -> None:
     """The terminal signals all of its group."""
     count = (
@@ -357,6 +359,7 @@ def test_ctrl_c_reaches_the_job_once(runs: Runs) -> None:
     assert runs.left() == []
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_holds_up_nobody(runs: Runs) -> None:
     """The job has its code and a report of what is known."""
     runs.driver.update(faults=[fault("nvmlDeviceGet*", hang=True)])
@@ -366,6 +369,7 @@ def test_a_driver_that_hangs_holds_up_nobody(runs: Runs) -> None:
     assert runs.left() == []
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_costs_the_report_alone(runs: Runs) -> None:
     """The job goes on, and a line at its end says that there is no report."""
     process = runs.start("sh", "-c", "echo ready; sleep 2; exit 4")

@@ -83,6 +83,7 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _only_gpm: None) -> I
         each.fleet.stop()
 
 
+@pytest.mark.slow
 def test_a_page_that_goes_away_and_comes_back(node: Make) -> None:
     """Each GPU has what the page has of it, and its state while there is none."""
     with serving() as server:

@@ -186,6 +186,7 @@ def test_a_gpu_whose_links_hang_takes_no_peer_along(start: Start) -> None:
     assert [each.link for each in peers([first, last])[first.device.uuid]] == ["NV18"]
 
 
+@pytest.mark.slow
 def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
     start: Start, refusals: Refusals, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -70,6 +70,7 @@ def pages_of(rig: Any, options: SessionOptions, instance: str) -> Scrapes:
 
 
 @pytest.mark.parametrize("busy", [True, False])
+@pytest.mark.slow
 def test_alerts(open_gpu: Open, tmp_path: Path, *, busy: bool) -> None:
     """At work, or without any process, none is raised by what a driver answers."""
     proc = tmp_path / "proc"

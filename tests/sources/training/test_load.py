@@ -44,6 +44,7 @@ print(json.dumps({"id": report["id"], "steps": step, "full": full}))
 
 @pytest.mark.e2e
 @pytest.mark.slow
+@pytest.mark.slow
 def test_eight_senders_lose_no_totals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2,000 reports a second for 10 s; what did not fit into the queue is in the next report."""
     path = str(tmp_path / "t.sock")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+WORKER = "pt_data_worker"
+"""What a worker of PyTorch's DataLoader calls itself, from 2.6 on."""
 RUNNING, BLOCKED, AT_REST, AT_WORK, ASLEEP, STOPPED = "RDQWST"
 """The states of a thread: running or ready to (R); in uninterruptible sleep (D); asleep in a wait
 as that for orders or for a batch (Q); asleep elsewhere, as in a timer, the network or a file system

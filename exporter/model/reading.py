@@ -31,6 +31,7 @@ LONGEST_AGE_SECONDS = 5.0
 """An activity that is older than this when it is read belongs to an earlier interval."""
 
 PROCESS_KINDS = ("compute", "graphics", "mps")
+COMPUTE_KINDS = ("compute", "mps")
 WORK_CLASSES = ("training", "serving", "notebook", "display", "system", "other")
 """The classes of work of a process."""
 COMMAND_LENGTH = 15

@@ -9,17 +9,15 @@ from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
 from exporter.derive.topology import numa_misaligned_ratio
 from exporter.model.diagnosis import HostActivity
-from exporter.model.reading import Device
+from exporter.model.host import WORKER
+from exporter.model.reading import COMPUTE_KINDS, Device
 from exporter.model.snapshot import Gpu, Rank, Share
 
 FIRST_WORKERS = 4
 """The number of workers to begin with (stas00/ml-engineering, dataloader)."""
-WORKER = "pt_data_worker"
-"""What PyTorch calls the processes of its loaders."""
-COMPUTES = ("compute", "mps")
 THERMAL = {"sw_thermal", "hw_thermal"}
-OF_LOOP = {"h2d": "h2d", "checkpoint": "checkpoint", "logging": "logging"}
-"""By phase: how its share of the loop is called."""
+OF_LOOP = ("h2d", "checkpoint", "logging")
+"""The phases whose share of the loop is evidence."""
 
 EVIDENCE: Mapping[str, str] = {
     "busy_ratio": "share of the last 10 s in which something ran on the GPU",
@@ -169,7 +167,7 @@ def _pcie_traffic(gpu: Gpu) -> float | None:
 def _processes(share: Share, device: Device) -> dict[str, float | None]:
     if share.processes is None:
         return {}
-    computing = [each for each in share.processes if each.kind in COMPUTES]
+    computing = [each for each in share.processes if each.kind in COMPUTE_KINDS]
     cores = [each.cpu_cores for each in computing if each.cpu_cores is not None]
     apart = [numa_misaligned_ratio(each, device) for each in computing]
     misaligned = [ratio for ratio in apart if ratio is not None]
@@ -178,9 +176,7 @@ def _processes(share: Share, device: Device) -> dict[str, float | None]:
     only_orphans = known and bool(computing) and len(orphans) == len(computing)
     return {
         "process_cores": max(cores, default=None),
-        "numa_misaligned_ratio": min(
-            (each for each in misaligned if each is not None), default=None
-        ),
+        "numa_misaligned_ratio": min(misaligned, default=None),
         "orphan_workers_count": len(orphans) if only_orphans else 0.0 if known else None,
     }
 
@@ -209,7 +205,7 @@ def loop_evidence(rank: Rank) -> dict[str, float | None]:
     if not totals.step_seconds:
         return {}
     spent: dict[str, float | None] = {
-        f"{name}_of_loop_ratio": totals.phase_seconds.get(phase) for phase, name in OF_LOOP.items()
+        f"{phase}_of_loop_ratio": totals.phase_seconds.get(phase) for phase in OF_LOOP
     }
     spent["loader_start_of_loop_ratio"] = totals.loader_start_seconds
     waited = totals.phase_seconds.get("data")

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from exporter.model.host import WORKER
 from exporter.sources.proc.procfs import arguments, command_name, stat_fields
 
-WORKER = "pt_data_worker"
-"""What a worker of PyTorch's DataLoader calls itself, from 2.6 on."""
 PARENT = 1
 """Field 4 of /proc/PID/stat, counted from the third."""
 MOST_THREADS = 4096

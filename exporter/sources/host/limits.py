@@ -8,9 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from exporter.sources.proc.cpu_use import TICKS_PER_SECOND
-from exporter.sources.proc.procfs import read_file
+from exporter.sources.proc.procfs import allowed_cpus, read_file
 
-_ALLOWED = b"Cpus_allowed_list:"
 _IDLE = slice(3, 5)
 """The times idle and iowait of a core in /proc/stat."""
 
@@ -26,14 +25,10 @@ class Cores(NamedTuple):
 def cores(procfs: str, sysfs: str, pid: int) -> Cores | None:
     """Return the cores of a process: those of its affinity, or its control groups' quota if that is
     less; None if it cannot be seen."""
-    allowed = [
-        line.partition(_ALLOWED)[2].decode().strip()
-        for line in read_file(procfs, pid, "status").split(b"\n")
-        if line.startswith(_ALLOWED)
-    ]
-    if not allowed:
+    allowed = allowed_cpus(procfs, pid)
+    if allowed is None:
         return None
-    numbers = _numbers(allowed[0])
+    numbers = _numbers(allowed)
     least = min(_quotas(procfs, sysfs, pid), default=None)
     if least is not None and least[0] < len(numbers):
         usage = _read(least[1]).split()

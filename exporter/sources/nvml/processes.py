@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from exporter.model.reading import Process
+from exporter.model.reading import COMPUTE_KINDS, Process
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.cgroup import memberships
@@ -31,7 +31,6 @@ LISTS: Mapping[str, str] = {
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
-COMPUTING = ("compute", "mps")
 MPS_SERVER = "nvidia-cuda-mps"
 """How the name of its command begins, of which the kernel keeps 15 bytes."""
 VERSIONS = ("_v3", "_v2")
@@ -197,7 +196,7 @@ class ProcessLists:
         who = self._identities.of(pids)
         whose = memberships(self._procfs, pids)
         cpu = self._cpu.of(pids, time.monotonic())
-        computing = {entry.pid for kind in COMPUTING for entry in listed[kind] or ()}
+        computing = {entry.pid for kind in COMPUTE_KINDS for entry in listed[kind] or ()}
         lists = {pid: allowed_cpus(self._procfs, pid) for pid in pids & computing}
         engines: Mapping[int, bool | None] = {}
         if self._mapped is not None:
@@ -221,7 +220,7 @@ class ProcessLists:
                             sm_utilization_ratio=utilization.get(pid),
                             cpu_cores=cpu.get(pid),
                             cpu_list=lists.get(pid),
-                            transformer_engine=engines.get(pid) if kind in COMPUTING else None,
+                            transformer_engine=engines.get(pid) if kind in COMPUTE_KINDS else None,
                         )
                     )
         return {share: tuple(processes) for share, processes in found.items()}

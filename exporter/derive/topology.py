@@ -9,16 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import lru_cache
-from itertools import combinations, takewhile
+from itertools import takewhile
 
 from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device, Health, Process
 from exporter.model.snapshot import Gpu, Peer
 
 MOST_GPUS = 16
 """A node with more has no pairs: their number grows with its square."""
-NVLINK = "NV"
-PCIE_LINKS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""Slower and slower: through one PCIe switch, several, a host bridge, two, two NUMA nodes."""
 MOST_CPUS = 8192
 _CPU_LIST = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 
@@ -49,7 +46,7 @@ def _link(one: Gpu, other: Gpu) -> str | None:
     switched = min(here.get(NVSWITCH, 0), there.get(NVSWITCH, 0))
     count = direct or (0 if _on_two_fabrics(one.health, other.health) else switched)
     if count:
-        return f"{NVLINK}{count}"
+        return f"NV{count}"
     unknown = _may_lead(one.device, other.device) or _may_lead(other.device, one.device)
     return None if unknown else _common(one.device, other.device)
 
@@ -67,7 +64,8 @@ def _may_lead(one: Device, other: Device) -> bool:
 
 
 def _common(one: Device, other: Device) -> str | None:
-    """Return how far up in the PCI tree the way from one GPU to another leads."""
+    """Return how far up in the PCI tree the way from one GPU to another leads: through one PCIe
+    switch (PIX), several (PXB), a host bridge (PHB), two (NODE), two NUMA nodes (SYS)."""
     if not (one.pci_path and other.pci_path):
         return None
     pairs = zip(one.pci_path, other.pci_path, strict=False)
@@ -79,21 +77,6 @@ def _common(one: Device, other: Device) -> str | None:
         return "PHB"
     # A switch is a port above, and one below for each GPU.
     return "PIX" if max(len(one.pci_path), len(other.pci_path)) - shared <= 2 else "PXB"
-
-
-def slowest_link(gpus: Collection[Gpu]) -> str | None:
-    """Return the slowest link between any two of these GPUs; None if one is not known."""
-    links = [
-        {peer.uuid: peer.link for peer in one.peers}.get(other.device.uuid)
-        for one, other in combinations(gpus, 2)
-    ]
-    known = [link for link in links if link is not None]
-    return max(known, key=_slowness, default=None) if len(known) == len(links) else None
-
-
-def _slowness(link: str) -> int:
-    """Return a number that is the greater the slower the link; that of NVLinks is negative."""
-    return PCIE_LINKS.index(link) if link in PCIE_LINKS else -int(link.removeprefix(NVLINK))
 
 
 def numa_misaligned_ratio(process: Process, device: Device) -> float | None:

@@ -18,7 +18,8 @@ from exporter.model.snapshot import Gpu, Rank, Share
 
 def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[Gpu, ...]:
     """Return the GPUs with what is known of the causes, at the Unix time `now`."""
-    live, beside = waits.live_ranks(ranks), peers(gpus, ranks)
+    live = waits.live_ranks(ranks)
+    beside = peers(gpus, ranks, live)
     found = []
     for gpu in gpus:
         shares = []

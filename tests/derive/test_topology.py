@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from exporter.derive.topology import MOST_GPUS, numa_misaligned_ratio, peers, slowest_link
+from exporter.derive.topology import MOST_GPUS, numa_misaligned_ratio, peers
 from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device, Health, Process
-from exporter.model.snapshot import Gpu, Peer
+from exporter.model.snapshot import Gpu
 
 
 def gpu(index: int, health: Health | None = None, **facts: Any) -> Gpu:
@@ -142,40 +142,6 @@ def test_how_many_gpus_have_pairs() -> None:
     node = [gpu(index, pci_path=ONE_SWITCH) for index in range(MOST_GPUS + 1)]
     assert links(node[0]) == links(*node) == {}
     assert len(links(*node[:MOST_GPUS])) == MOST_GPUS * (MOST_GPUS - 1)
-
-
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
-    [
-        (("NV18", "NV18", "NV18"), "NV18"),
-        (("NV4", "NV2", "NV12"), "NV2"),
-        (("NV4", "PIX", "NV12"), "PIX"),
-        (("PHB", "SYS", "NODE"), "SYS"),
-        (("PXB", "PIX", "PIX"), "PXB"),
-        (("NV4", None, "SYS"), None),
-    ],
-)
-def test_the_slowest_link_of_a_job(pairs: tuple[str | None, ...], expected: str | None) -> None:
-    """Fewer NVLinks are slower, and any is faster than PCIe; one unknown link makes it unknown."""
-    between = dict(zip([(0, 1), (0, 2), (1, 2)], pairs, strict=True))
-
-    def link(one: int, other: int) -> str | None:
-        return between[min(one, other), max(one, other)]
-
-    gpus = [
-        Gpu(
-            Device(one, f"GPU-{one}", ""),
-            up=True,
-            peers=tuple(
-                Peer(other, f"GPU-{other}", known)
-                for other in range(3)
-                if other != one and (known := link(one, other)) is not None
-            ),
-        )
-        for one in range(3)
-    ]
-    assert slowest_link(gpus) == expected
-    assert slowest_link(gpus[:1]) is None
 
 
 @pytest.mark.parametrize(

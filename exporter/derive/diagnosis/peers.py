@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from exporter.derive.waits import Place, live_ranks
+from exporter.derive.waits import Place
 from exporter.model.snapshot import Gpu, Rank, Share
 
 LEAST_IDLE_SECONDS = 60.0
@@ -17,9 +17,10 @@ LEAST_IDLE_SECONDS = 60.0
 Evidence = Mapping[str, float | None]
 
 
-def peers(gpus: Sequence[Gpu], ranks: Sequence[Rank]) -> dict[Place, Evidence]:
-    """Return what other shares say of each share that is up, by its place."""
-    live = live_ranks(ranks)
+def peers(
+    gpus: Sequence[Gpu], ranks: Sequence[Rank], live: Mapping[Place, Sequence[Rank]]
+) -> dict[Place, Evidence]:
+    """Return what other shares say of each share that is up, by its place, as are `live` ranks."""
     shares: dict[Place, tuple[Gpu, Share]] = {
         (gpu.device.uuid, share.gpu_instance): (gpu, share)
         for gpu in gpus

@@ -17,7 +17,7 @@ from exporter.web.store import Store
 from exporter.web.wording.diagnosis import address, not_known, sentence
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
-from exporter.web.wording.numbers import LONG, cut
+from exporter.web.wording.numbers import LONG, capitalised, cut
 from exporter.web.wording.phrases import means, title
 from exporter.web.wording.recorded import ENDED, recording_ended
 from exporter.web.wording.state import UNKNOWN
@@ -56,7 +56,7 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
     problem, most = snapshot.problem, headline(facts)
     ended = recording_ended(problem)
     if ended is not None:
-        said = ended[:1].upper() + ended[1:]
+        said = capitalised(ended)
         most = Headline(said, said, ENDED)
     named = ((key, each) for key, each in zip(found, facts, strict=True))
     about = next((each for each in named if _names(most.text, title(each[1]))), None)
@@ -91,7 +91,7 @@ def _cause(facts: Facts) -> str | None:
     if facts.diagnoses:
         return sentence(facts.diagnoses[0])
     unknown = not_known(facts.missing_evidence)
-    return f"{unknown[:1].upper()}{unknown[1:]}." if unknown else None
+    return f"{capitalised(unknown)}." if unknown else None
 
 
 def _advice(state: str, facts: Facts | None) -> str:

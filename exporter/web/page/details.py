@@ -19,6 +19,7 @@ from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
 from exporter.web.wording.numbers import (
     LONG,
+    capitalised,
     cut,
     duration,
     gibibytes,
@@ -125,7 +126,7 @@ def _workloads(share: Share) -> Entries:
         words = [cut(workload_words(workload), LONG)]
         words += [f"{name} {cut(value)}" for name, value in parts if value]
         scheduler = SCHEDULERS[workload.scheduler]
-        yield scheduler[:1].upper() + scheduler[1:], ", ".join(words)
+        yield capitalised(scheduler), ", ".join(words)
 
 
 def _counts(values: Mapping[str, int]) -> str | None:

@@ -18,7 +18,7 @@ from exporter.web.page.node import roofline_figure
 from exporter.web.page.processes import gpu_processes
 from exporter.web.page.table import gpu_table
 from exporter.web.wording.diagnosis import address, cost, not_known, sentence
-from exporter.web.wording.numbers import model_name
+from exporter.web.wording.numbers import capitalised, model_name
 from exporter.web.wording.phrases import bounds_sentence
 
 
@@ -51,7 +51,7 @@ def _causes(share: Share | None) -> str:
     ]
     unknown = not_known(share.missing_evidence)
     if unknown:
-        said.append(f"<li>{escape(unknown[:1].upper() + unknown[1:])}.</li>")
+        said.append(f"<li>{escape(capitalised(unknown))}.</li>")
     if not said:
         return ""
     return (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from exporter.derive.diagnosis.causes import CAUSES, Cause
 from exporter.model.diagnosis import Diagnosis
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import fixed, percent
+from exporter.web.wording.numbers import capitalised, fixed, percent
 from exporter.web.wording.summary import DOCUMENTATION
 
 _CAUSES: Mapping[str, Cause] = {cause.slug: cause for cause in CAUSES}
@@ -46,7 +46,7 @@ def advice(diagnosis: Diagnosis) -> str:
 def sentence(diagnosis: Diagnosis) -> str:
     """Return what is seen and what to change, as two sentences."""
     said = (finding(diagnosis), advice(diagnosis))
-    return " ".join(f"{each[:1].upper()}{each[1:]}." for each in said if each)
+    return " ".join(f"{capitalised(each)}." for each in said if each)
 
 
 def address(cause: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from exporter import installation
 from exporter.model.reading import share_group
 from exporter.web.wording.facts import Counting, Facts
+from exporter.web.wording.numbers import capitalised
 
 GPM, DCGM, CUPTI = "gpm", "dcgm", "cupti"
 _SOURCES = {
@@ -136,7 +137,7 @@ def _parts(facts: Facts) -> list[str]:
 def sentence(facts: Facts) -> str | None:
     """Return how it is measured and the advice; None for a GPU that is down or has MIG on."""
     said = ": ".join(_parts(facts))
-    return f"{said[:1].upper()}{said[1:]}." if said else None
+    return f"{capitalised(said)}." if said else None
 
 
 def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:

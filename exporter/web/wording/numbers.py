@@ -22,6 +22,11 @@ def cut(text: str, length: int = CUT) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
+def capitalised(text: str) -> str:
+    """Return a phrase as a sentence begins."""
+    return text[:1].upper() + text[1:]
+
+
 def fixed(value: float, digits: int) -> str:
     """Return a number with so many digits after the point, rounded half up."""
     scale: float = 10**digits

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from exporter.web.wording.numbers import LONG, cut
+from exporter.web.wording.numbers import LONG, capitalised, cut
 
 ENDED = "ended"
 HAS_ENDED = f"{ENDED}: the recording has ended"
@@ -53,5 +53,5 @@ def notice(
     ]
     ended = recording_ended(problem)
     if ended is not None:
-        said.append(f"{ended[:1].upper()}{ended[1:]}.")
+        said.append(f"{capitalised(ended)}.")
     return " ".join(filter(None, said)) or None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Workload
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import cut, duration
+from exporter.web.wording.numbers import capitalised, cut, duration
 
 ID_DIGITS = 12
 """Length of the id of a container without a name, as in `docker ps`."""
@@ -46,7 +46,7 @@ def unread_words(sources: Mapping[str, SourceState]) -> Iterator[str]:
         if source is not None and not source.up:
             age = source.age_seconds
             said = "" if age is None else f": what was known {duration(age)} ago stays"
-            yield f"{written[:1].upper()}{written[1:]} cannot be read{said}"
+            yield f"{capitalised(written)} cannot be read{said}"
 
 
 def owner(facts: Facts) -> str | None:

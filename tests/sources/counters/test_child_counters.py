@@ -175,6 +175,7 @@ def test_the_end_of_a_child_costs_the_readings(
     assert not made.is_up
 
 
+@pytest.mark.slow
 def test_a_child_that_ends_in_a_loop_is_started_ever_more_rarely(bench: MakeBench) -> None:
     """One that lived for a minute starts the waits anew."""
     made = bench("count")

@@ -155,6 +155,7 @@ def test_gpu_instances_are_measured_each(measuring: Measuring, engine: Engine) -
     assert "1009" not in engine.watched[0].split()
 
 
+@pytest.mark.slow
 def test_values_that_stop_grow_old_and_are_dropped(measuring: Measuring, engine: Engine) -> None:
     """Old values are published with their age, and add to no total; those of a minute ago are no
     reading."""
@@ -179,6 +180,7 @@ def test_values_that_stop_grow_old_and_are_dropped(measuring: Measuring, engine:
 
 
 @pytest.mark.parametrize("every", [0.1, 0.4])
+@pytest.mark.slow
 def test_values_that_somebody_else_has_read_more_often(
     measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture, every: float
 ) -> None:

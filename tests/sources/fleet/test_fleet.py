@@ -131,6 +131,7 @@ def _let_hang(fleet: Fleet, clock: SkippingClock, index: int = 0) -> None:
     assert _report(fleet, index).reading is None
 
 
+@pytest.mark.slow
 def test_a_hung_gpu_costs_no_thread_and_reads_on(start: Start, clock: SkippingClock) -> None:
     """Also while the library is initialised again; then a new worker waits for the old one."""
     fleet, fake = start({"devices": {"count": 2}})

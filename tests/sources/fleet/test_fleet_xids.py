@@ -98,6 +98,7 @@ def test_an_xid_that_events_and_kernel_log_tell_counts_once(node: Node) -> None:
     wait_until(lambda: node.counts() == {31: 1, 48: 1, 79: 1})
 
 
+@pytest.mark.slow
 def test_a_gpu_that_left_the_bus_is_found_by_its_place(node: Node) -> None:
     """The driver neither lists it nor has events for it; the kernel log still names it."""
     node.start()

@@ -68,6 +68,7 @@ def test_another_host_is_refused(start: Start) -> None:
     wait_until(lambda: count(daemon.metrics(), "requests_refused", "host") == 5, 5)
 
 
+@pytest.mark.slow
 def test_it_stops_in_time_with_500_stuck_connections(
     start: Start, record_property: Callable[[str, object], None]
 ) -> None:

@@ -18,12 +18,15 @@ from playwright.sync_api import Browser, Error, Locator, Page, Request, expect, 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 SIZES = {"phone": (360, 740), "laptop": (1440, 900), "wall": (3840, 2160)}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-PATIENCE_MILLISECONDS = 15_000
+PATIENCE_MILLISECONDS = 30_000
+"""A page renews its parts every 10 s, and this machine may be busy."""
 NETWORK_CHANGED = "ERR_NETWORK_CHANGED"
 """What Chromium ends every load with when the machine gets or loses a network, as tests with
 containers beside this one make it do."""
 SCREENSHOTS = Path(__file__).parents[1] / ".cache" / "screenshots"
 SERIOUS = ("serious", "critical")
+
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 # Violations of the Content-Security-Policy are reported to the page before any of it is parsed.
 _WATCH = """
@@ -107,7 +110,7 @@ class View:
 
     def wait_live(self) -> None:
         """Wait until data comes."""
-        expect(self.page.locator("#connection.live")).to_be_visible(timeout=PATIENCE_MILLISECONDS)
+        expect(self.page.locator("#connection.live")).to_be_visible()
 
     def wait_stale(self) -> None:
         """Wait until the page says that no data comes."""

@@ -19,7 +19,7 @@ from exporter.model.snapshot import Bounds, Holder, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
-from tests.e2e.browser import PATIENCE_MILLISECONDS, SCHEMES, SIZES, View
+from tests.e2e.browser import SCHEMES, SIZES, View
 from tests.e2e.conftest import MakeDriver, OpenPage, RunCommand, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
@@ -450,14 +450,12 @@ def test_a_recording_is_marked(start: StartDaemon, command: RunCommand, view: Op
     daemon = start({}, f"--replay={recording}", wait_for=GPUS)
     shown = view().open(daemon.url)
     expect(shown.page.locator("#banner")).to_contain_text("it was recorded, and is played back.")
-    expect(shown.page.locator("#headline")).to_have_text(
-        "The recording demo.jsonl.gz has ended", timeout=PATIENCE_MILLISECONDS
-    )
+    expect(shown.page.locator("#headline")).to_have_text("The recording demo.jsonl.gz has ended")
     expect(shown.row("GPU 0")).to_contain_text("the recording has ended")
     expect(shown.page.locator("#advice")).to_have_attribute("href", re.compile("/recordings.md$"))
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
     problem = shown.page.locator("#problem")
-    expect(problem).to_contain_text("demo.jsonl.gz has ended", timeout=30_000)
+    expect(problem).to_contain_text("demo.jsonl.gz has ended")
     expect(problem).to_contain_text("--replay.loop")
     expect(problem).not_to_contain_text("What was tried")
 

@@ -30,7 +30,9 @@ def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[G
             causes = shown(evidence)
             unknown = () if causes else missing(evidence)
             diagnoses = tuple(_diagnosis(cause, evidence, share, here) for cause in causes)
-            shares.append(replace(share, diagnoses=diagnoses, missing_evidence=unknown))
+            if diagnoses or unknown:
+                share = replace(share, diagnoses=diagnoses, missing_evidence=unknown)
+            shares.append(share)
         found.append(replace(gpu, shares=tuple(shares)))
     return tuple(found)
 

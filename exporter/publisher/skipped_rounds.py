@@ -37,6 +37,8 @@ def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
 
 def joined(skipped: Sequence[BoardRound], present: BoardRound, activity: Activity) -> BoardRound:
     """Return the present round joined with those without counters that `activity` covers."""
+    if not skipped:
+        return present
     lengths = [each.seconds for each in skipped]
     count = covered_rounds(lengths, activity.seconds - present.seconds)
     rounds = [*skipped[len(lengths) - count :], present]
@@ -93,6 +95,8 @@ class CountersOrDriver:
 
     def _missed(self, covered_seconds: float) -> list[float | None]:
         """Return the increments of the waiting rounds that `covered_seconds` does not reach."""
+        if not self._waiting:
+            return []
         count = covered_rounds([seconds for seconds, _ in self._waiting], covered_seconds)
         missed = [amount for _, amount in self._waiting[: len(self._waiting) - count]]
         self._waiting.clear()

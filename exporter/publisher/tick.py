@@ -17,8 +17,8 @@ from exporter.model.readers import (
     TrainingReports,
     WorkloadSource,
 )
-from exporter.model.reading import SUSPENDED, SlotReport
-from exporter.model.snapshot import Gpu, Snapshot
+from exporter.model.reading import SUSPENDED, Device, Health, SlotReport
+from exporter.model.snapshot import Gpu, Peer, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.diagnosis import diagnosed
 from exporter.publisher.gpu import TrackedGpu
@@ -65,6 +65,9 @@ class Publisher:
         self._host = host
         self.outside = Outside(host)
         self._gpus: dict[str, TrackedGpu] = {}
+        self._ends: list[tuple[Device, Health | None]] = []
+        """What the links in `_peers` were found for."""
+        self._peers: dict[str, tuple[Peer, ...]] = {}
         self._counts = NodeCounts()
         self._ranks = Ranks(self._counts.disbelieved)
         self._without_serials = WithoutSerials()
@@ -202,8 +205,10 @@ class Publisher:
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         ]
-        linked = peers(pictures)
-        return tuple(replace(gpu, peers=linked.get(gpu.device.uuid, ())) for gpu in pictures)
+        ends = [(gpu.device, gpu.health) for gpu in pictures]
+        if ends != self._ends:
+            self._ends, self._peers = ends, peers(pictures)
+        return tuple(replace(gpu, peers=self._peers.get(gpu.device.uuid, ())) for gpu in pictures)
 
 
 def _once_each(reports: Sequence[SlotReport]) -> Iterable[SlotReport]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the workers of a loader do, and the cause that a real job names at its end.
 
-The jobs are real, on real PyTorch: workers that compute burn CPU. Those that wait for storage read
-a file, and are then suspended by the kernel in state D, as in a slow read, by a vfork.
+The jobs are real, on real PyTorch: workers that compute burn CPU, and those that wait for storage
+read from a filesystem that takes a while to answer.
 """
 
 from __future__ import annotations
@@ -17,33 +17,24 @@ from pathlib import Path
 import pytest
 
 from roofline_job import workers
+from tests.training.slow_storage import slow_storage
 from tests.training.test_summary import ran
 
 SOURCE = """
-import ctypes, os, platform, sys, time, torch
+import os, time, torch
 from roofline_job import phase
 from torch.utils.data import DataLoader, Dataset
-
-CLONE = {{"x86_64": 56, "aarch64": 220}}[platform.machine()]
-libc = ctypes.PyDLL(None)
 
 def burn(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
 
-def read(size, seconds):
-    # The copy has no other thread to hand the interpreter over to, if one asked for it.
-    sys.setswitchinterval(1000)
-    with open("data", "rb", buffering=0) as file:
-        for _ in range(20):
-            file.seek(0)
-            file.read(size)
-    child = libc.syscall(CLONE, 0x4000 | 17, 0, 0, 0, 0)
-    if not child:
-        libc.usleep(int(seconds * 1e6))
-        libc._exit(0)
-    os.waitpid(child, 0)
+def read(index, size, times):
+    file = os.open("storage/data", os.O_RDONLY)
+    for number in range(times):
+        os.pread(file, size, (index * times + number) << 30)
+    os.close(file)
 
 class Data(Dataset):
     def __len__(self):
@@ -53,8 +44,6 @@ class Data(Dataset):
         return torch.zeros(4)
 
 if __name__ == "__main__":
-    with open("data", "wb") as file:
-        file.truncate(1 << 21)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = DataLoader(Data(), 1, num_workers={workers}, persistent_workers={persistent})
@@ -150,13 +139,14 @@ def test_more_workers_than_cores(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "cause"), [(20_000, "small_files"), (2_000_000, "storage_bound")])
-def test_workers_that_wait_for_storage(size: int, cause: str, tmp_path: Path) -> None:
-    """The size of their reads tells the two apart; tried once more on a busy machine."""
-    said: list[str] = []
-    for _ in range(2):
-        said = said or causes(line(tmp_path, f"read({size}, 0.05)", batches=160))
-    assert said == [cause]
+@pytest.mark.parametrize(
+    ("read", "cause"), [("20_000, 8", "small_files"), ("2_000_000, 1", "storage_bound")]
+)
+def test_workers_that_wait_for_storage(read: str, cause: str, tmp_path: Path) -> None:
+    """The size of their reads tells the two apart."""
+    with slow_storage(tmp_path / "storage", 0.03):
+        said = line(tmp_path, f"read(index, {read})", batches=40)
+    assert causes(said) == [cause]
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_more_workers_than_cores(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("read", "cause"), [("20_000, 8", "small_files"), ("2_000_000, 1", "storage_bound")]
+    ("read", "cause"), [("20_000, 8", "small_files"), ("1_000_000, 3", "storage_bound")]
 )
 def test_workers_that_wait_for_storage(read: str, cause: str, tmp_path: Path) -> None:
     """The size of their reads tells the two apart."""

@@ -118,7 +118,6 @@ def host_evidence(host: Mapping[str, float], workers: float | None) -> dict[str,
         "free_cores": None if cores is None or busy is None else max(0.0, cores - busy),
         "workers_per_core_ratio": None if count is None or not cores else count / cores,
         "read_size_bytes": host.get("read_size_bytes"),
-        "read_bytes_per_second": host.get("read_bytes_per_second"),
     }
 
 

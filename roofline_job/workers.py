@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -173,10 +173,8 @@ def rates(of: Mapping[str, float]) -> dict[str, float]:
             found["worker_blocked_ratio"] = (1.0 - running) * of["blocked"] / of["sleepers"]
     if "busy_seconds" in of:
         found["cores_busy"] = of["busy_seconds"] / seconds
-    if "reads" in of:
-        found["read_bytes_per_second"] = of["read_bytes"] / seconds
-        if of["reads"] >= max(1.0, of["batches"]):  # those of memory maps are not counted
-            found["read_size_bytes"] = of["read_bytes"] / of["reads"]
+    if of.get("reads", 0.0) >= max(1.0, of.get("batches", 0.0)):  # else through memory maps
+        found["read_size_bytes"] = of["read_bytes"] / of["reads"]
     return found
 
 
@@ -220,36 +218,25 @@ def _idle_seconds(cores: Iterable[int]) -> float | None:
 
 
 def quota() -> tuple[float, float] | None:
-    """Return the least CPU quota of this process's control groups, and the seconds used of it."""
+    """Return the least CPU quota of this process's control groups, and the seconds used of it.
+
+    Those of version 1 are not read.
+    """
     try:
         lines = os.fsdecode(_read(f"{PROC}/self/cgroup")).splitlines()
     except OSError:
         return None
-    return min(
-        (limit for line in lines for limit in _limits(*line.split(":", 2)[1:])), default=None
-    )
-
-
-def _limits(controllers: str, path: str) -> Iterator[tuple[float, float]]:
-    """Yield the quotas of a control group and those around it, of either version."""
-    if controllers and "cpu" not in controllers.split(","):
-        return
-    while True:
+    path = next((line[3:] for line in lines if line.startswith("0::/")), "")
+    found = []
+    while path:
         try:
-            if controllers:
-                quota_us = int(_read(f"{CGROUPS}/cpu{path}/cpu.cfs_quota_us"))
-                period_us = int(_read(f"{CGROUPS}/cpu{path}/cpu.cfs_period_us"))
-                used = int(_read(f"{CGROUPS}/cpuacct{path}/cpuacct.usage")) / _SECOND
-            else:
-                quota_us, period_us = map(int, _read(f"{CGROUPS}{path}/cpu.max").split())
-                used = int(_read(f"{CGROUPS}{path}/cpu.stat").split()[1]) / 1e6
-            if quota_us > 0:
-                yield quota_us / period_us, used
+            quota_us, period_us = map(int, _read(f"{CGROUPS}{path}/cpu.max").split())
+            used_us = int(_read(f"{CGROUPS}{path}/cpu.stat").split()[1])
+            found.append((quota_us / period_us, used_us / 1e6))
         except (OSError, ValueError, IndexError):  # no such group here, or "max": no quota
             pass
-        if path in ("", "/"):
-            return
-        path = os.path.dirname(path)
+        path = path.rpartition("/")[0]
+    return min(found, default=None)
 
 
 def _read(path: str) -> bytes:

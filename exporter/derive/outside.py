@@ -155,22 +155,14 @@ def host_activity(
     def part(state: str) -> float | None:
         return letters.count(state) / len(letters) if letters else None
 
-    def pressure(name: str) -> float | None:
-        ratio = grown(name)
-        return None if ratio is None else min(ratio, 1.0)
-
     rate, reads = grown("read_bytes"), grown("reads")
     return HostActivity(
         method="procfs",
         seconds=seconds,
         workers=workers,
-        main_running_ratio=sum(each.main == RUNNING for each in states) / len(states),
         worker_running_ratio=part(RUNNING),
         worker_blocked_ratio=part(BLOCKED),
         cores=last.cores,
         cores_busy=grown("busy_seconds"),
-        cpu_pressure_ratio=pressure("cpu_pressure_seconds"),
-        io_pressure_ratio=pressure("io_pressure_seconds"),
-        read_bytes_per_second=rate,
         read_size_bytes=rate / reads if rate is not None and reads else None,
     )

@@ -48,23 +48,17 @@ class HostActivity:
     seconds: float
     workers: int | None = None
     """Processes of data loaders (``pt_data_worker``)."""
-    main_running_ratio: float | None = None
-    """Share of time in which the main thread was running or ready to run (state R)."""
     worker_running_ratio: float | None = None
+    """Share of time in which they were running or ready to run (state R)."""
     worker_blocked_ratio: float | None = None
     """Share of time in uninterruptible sleep (state D), as in reads from storage."""
     cores: float | None = None
     """CPU cores that the job may use: its affinity, or its control group's quota if less."""
     cores_busy: float | None = None
     """How many of them were busy, with whosever work."""
-    cpu_pressure_ratio: float | None = None
-    """Share of time in which some task of its control group waited for a CPU (PSI)."""
-    io_pressure_ratio: float | None = None
-    read_bytes_per_second: float | None = None
-    """By read calls of its workers or, without any, of its main processes; files in the page cache
-    count too."""
     read_size_bytes: float | None = None
-    """Mean size of these reads."""
+    """Mean size of the read calls of its workers or, without any, of its main processes; files in
+    the page cache count too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,6 @@ class HostTotals(NamedTuple):
     """Of the cores that it may use, with whosever work."""
     read_bytes: float | None = None
     reads: float | None = None
-    cpu_pressure_seconds: float | None = None
-    io_pressure_seconds: float | None = None
     cores: float | None = None
     """CPU cores that it may use now."""
 

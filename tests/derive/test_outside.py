@@ -124,19 +124,17 @@ def test_nothing_is_said_without_workers_or_samples() -> None:
 def test_what_a_job_does_on_the_host() -> None:
     """Rates over the time of the totals, ratios over the moments; unknown stays unknown."""
     seen = states(("R", "RD"), ("Q", "DD"), ("Q", "TT"), ("R", ""))
-    first = HostTotals(0.0, 0.0, 0.0, 0.0, 0.0, None, 4.0)
-    last = HostTotals(2.0, 3.0, 4e6, 100.0, 5.0, 1.0, 2.0)
+    first = HostTotals(0.0, 0.0, 0.0, 0.0, 4.0)
+    last = HostTotals(2.0, 3.0, 4e6, 100.0, 2.0)
     found = host_activity(seen, first, last, 2)
     assert found is not None
     assert (found.method, found.seconds, found.workers) == ("procfs", 2.0, 2)
-    assert found.main_running_ratio == 0.5
     assert (found.worker_running_ratio, found.worker_blocked_ratio) == (0.25, 0.75)
     assert (found.cores, found.cores_busy) == (2.0, 1.5)
-    assert (found.cpu_pressure_ratio, found.io_pressure_ratio) == (1.0, None)
-    assert (found.read_bytes_per_second, found.read_size_bytes) == (2e6, 4e4)
+    assert found.read_size_bytes == 4e4
     assert host_activity([], first, last, 2) is None
     assert host_activity(seen, first, first, 2) is None
     none = host_activity(states(("R", "")), first, HostTotals(1.0), None)
     assert none is not None
     assert none.worker_running_ratio is None
-    assert none.read_bytes_per_second is None
+    assert none.read_size_bytes is None

@@ -19,62 +19,6 @@ THERMAL = {"sw_thermal", "hw_thermal"}
 OF_LOOP = ("h2d", "checkpoint", "logging")
 """The phases whose share of the loop is evidence."""
 
-EVIDENCE: Mapping[str, str] = {
-    "busy_ratio": "share of the last 10 s in which something ran on the GPU",
-    "idle_ratio": "share of the last 10 s in which nothing ran on it",
-    "idle_intervals_ratio": "share of the last 10 s in intervals that were mostly idle",
-    "data_wait_loss_ratio": "share of the last 10 s in which it certainly sat idle for data; in"
-    " the job's own line, what its loop waited for data",
-    "data_stall_upper_ratio": "the most that this can be",
-    "data_wait_ratio": "share of the last 10 s in which the job's host waited for data",
-    "data_wait_per_batch_seconds": "what its loop waited for a batch, on average so far",
-    "data_wait_above_median_ratio": "how much more than the median of its job's ranks on the node",
-    "steps_of_median_ratio": "its steps so far, of the median of these ranks",
-    "ranks_count": "ranks of its job on this node",
-    "workers_count": "worker processes of its data loader",
-    "workers_to_try_count": "how many to try",
-    "workers_per_core_ratio": "workers for each core that the job may use",
-    "prefetch_batches_count": "batches that each worker prepares ahead (prefetch_factor)",
-    "ready_batches_count": "batches that lay ready",
-    "pinned_memory": "1 if the loader pins memory, 0 if not",
-    "persistent_workers": "1 if the loader keeps its workers over epochs, 0 if not",
-    "worker_running_ratio": "share of time in which its workers ran or were ready to",
-    "worker_blocked_ratio": "share of time in which its workers waited for storage (state D)",
-    "main_running_ratio": "share of time in which the main thread ran or was ready to",
-    "cores_count": "CPU cores that the job may use",
-    "free_cores": "how many of them were idle",
-    "read_size_bytes": "mean size of the workers' reads",
-    "read_bytes_per_second": "what the workers read",
-    "cpu_pressure_ratio": "share of time in which a task waited for a CPU (PSI)",
-    "io_pressure_ratio": "share of time in which a task waited for storage (PSI)",
-    "loader_start_of_loop_ratio": "share of the loop so far in which workers were started again",
-    "h2d_of_loop_ratio": "share of the loop so far in copies to the GPU",
-    "checkpoint_of_loop_ratio": "share of the loop so far in checkpoints",
-    "logging_of_loop_ratio": "share of the loop so far in logging",
-    "trains": "1 if a training job reports, or the process that holds it is one",
-    "process_cores": "CPU cores that the busiest process on it keeps busy",
-    "gpus_of_process_count": "GPUs that one of its processes computes on",
-    "numa_misaligned_ratio": "share of its process's CPUs that are of another NUMA node",
-    "orphan_workers_count": "loader workers on it whose job is gone",
-    "idle_siblings_count": "GPUs that the same work holds idle",
-    "peers_count": "GPUs of its model in the same job on this node",
-    "clock_of_peers_ratio": "its SM clock, of the median of these",
-    "power_of_peers_ratio": "its power draw, of the median of these",
-    "clock_time_ratio": "share of the last 10 s lost to lower clocks",
-    "power_capped": "1 while the power limit lowers its clocks, else 0",
-    "thermal_throttled": "1 while heat lowers its clocks, else 0",
-    "narrow_time_ratio": "share of the last 10 s in which SMs had no work while others did",
-    "communication_time_ratio": "share of the last 10 s in which it only communicated",
-    "sm_active_ratio": "mean activity of its SMs in the last 10 s",
-    "tensor_active_ratio": "mean activity of its tensor cores",
-    "fma_active_ratio": "mean activity of its FP32 units, or of those of FP32 and FP16",
-    "has_tensor_cores": "1 if it has tensor cores with a known peak",
-    "memory_used_ratio": "share of its memory in use",
-    "media_engine_ratio": "how busy the busiest of NVDEC and NVJPG is",
-    "pcie_traffic_ratio": "traffic of its PCIe link, of what the link can carry",
-}
-"""What each piece of evidence is."""
-
 
 def share_evidence(
     gpu: Gpu, share: Share, ranks: Sequence[Rank], now: float, beside: Evidence
@@ -94,7 +38,6 @@ def share_evidence(
         **beside,
         "data_wait_loss_ratio": None if stall is None else stall.lower,
         "data_stall_upper_ratio": None if stall is None else stall.upper,
-        "data_wait_ratio": waits.wait_for_data(ranks),
         "trains": _trains(share, verified),
     }
     if worst is not None:
@@ -192,8 +135,6 @@ def loader_evidence(rank: Rank) -> dict[str, float | None]:
     loader = rank.loader
     return {
         "workers_count": loader.workers,
-        "prefetch_batches_count": loader.prefetch_factor,
-        "ready_batches_count": loader.ready_batches,
         "pinned_memory": _flag(loader.pin_memory),
         "persistent_workers": _flag(loader.persistent_workers),
     }
@@ -229,14 +170,10 @@ def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float 
         "workers_count": count,
         "worker_running_ratio": host.worker_running_ratio,
         "worker_blocked_ratio": host.worker_blocked_ratio,
-        "main_running_ratio": host.main_running_ratio,
         "cores_count": cores,
         "free_cores": None if cores is None or busy is None else max(0.0, cores - busy),
         "workers_per_core_ratio": None if count is None or not cores else count / cores,
         "read_size_bytes": host.read_size_bytes,
-        "read_bytes_per_second": host.read_bytes_per_second,
-        "cpu_pressure_ratio": host.cpu_pressure_ratio,
-        "io_pressure_ratio": host.io_pressure_ratio,
     }
 
 

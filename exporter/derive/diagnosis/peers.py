@@ -100,20 +100,13 @@ def _of_job(
 
 
 def _beside(gpu: Gpu, mates: Sequence[Gpu]) -> dict[str, float | None]:
-    """Compare clock and power with the GPUs of the same model in the same job."""
-    same = [each for each in mates if each.device.name == gpu.device.name]
+    """Compare its clock with that of the other GPUs of its model in the same job."""
+    others = [each for each in mates if each is not gpu and each.device.name == gpu.device.name]
+    own, clocks = _clock(gpu), [clock for each in others if (clock := _clock(each))]
     return {
-        "peers_count": len(same) - 1 if len(same) > 1 else None,
-        "clock_of_peers_ratio": _of_median(_clock, gpu, same),
-        "power_of_peers_ratio": _of_median(_power, gpu, same),
+        "peers_count": len(others) or None,
+        "clock_of_peers_ratio": own / median(clocks) if own is not None and clocks else None,
     }
-
-
-def _of_median(read: Callable[[Gpu], float | None], gpu: Gpu, same: Sequence[Gpu]) -> float | None:
-    own = read(gpu)
-    others = [value for each in same if each is not gpu and (value := read(each)) is not None]
-    middle = median(others) if others else 0.0
-    return None if own is None or not middle else own / middle
 
 
 def _clock(gpu: Gpu) -> float | None:
@@ -121,7 +114,3 @@ def _clock(gpu: Gpu) -> float | None:
     if vitals is None:
         return None
     return vitals.busy_sm_clock_hertz or vitals.clock_hertz.get("sm")
-
-
-def _power(gpu: Gpu) -> float | None:
-    return None if gpu.vitals is None else gpu.vitals.power_watts

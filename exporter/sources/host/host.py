@@ -14,7 +14,7 @@ from exporter.clock import Clock
 from exporter.model.host import ASLEEP, AT_REST, AT_WORK, HostTotals, Seen, ThreadStates
 from exporter.model.snapshot import SourceState
 from exporter.sources.host.family import Children, Family, all_threads, family, listed_children
-from exporter.sources.host.limits import cores, pressure_seconds
+from exporter.sources.host.limits import cores
 from exporter.sources.host.thread import (
     FILES,
     WAITS_FOR_BATCH,
@@ -40,7 +40,7 @@ OTHERS_DESCRIPTORS = 600
 MOST_DESCRIPTORS = 4096
 MOST_STATES = 1200
 """Two minutes: more come together only while nobody takes them."""
-HOST, IO, PRESSURE, WAITS = "host", "host_io", "host_pressure", "host_waits"
+HOST, IO, WAITS = "host", "host_io", "host_waits"
 """Groups of readings that may be absent."""
 NO_PERMISSION = "no_permission"
 
@@ -174,13 +174,9 @@ class WatchedProcess:
             if pid in before:
                 sums.read_bytes += max(0, read_bytes - before[pid][0])
                 sums.reads += max(0, reads - before[pid][1])
-        cpu, io = (
-            pressure_seconds(self._procfs, self._sysfs, self.pid, each) for each in ("cpu", "io")
-        )
         placed = self._asleep[AT_REST] + self._asleep[AT_WORK]
         absent = {
             IO: sums.io_hidden and NO_PERMISSION,
-            PRESSURE: cpu is None and "unsupported",
             WAITS: self._asleep[ASLEEP] > placed and NO_PERMISSION,
         }
         self.problems = {group: state for group, state in absent.items() if state}
@@ -191,8 +187,6 @@ class WatchedProcess:
             None if limit is None else limit.busy_seconds,
             None if sums.io_hidden else sums.read_bytes,
             None if sums.io_hidden else sums.reads,
-            cpu,
-            io,
             None if limit is None else limit.number,
         )
 

@@ -277,7 +277,7 @@ def _host(value: Any, key: str) -> HostActivity:
     get = _object(value, key).get
     limits = dict.fromkeys(("worker_running_ratio", "worker_blocked_ratio"), 1.0)
     limits |= dict.fromkeys(("cores", "cores_busy"), float(MOST_RANK))
-    limits |= dict.fromkeys(("read_bytes_per_second", "read_size_bytes"), MOST)
+    limits["read_size_bytes"] = MOST
     return HostActivity(
         method="client",
         seconds=_number(get("seconds"), "seconds"),

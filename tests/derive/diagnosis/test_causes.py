@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from collections.abc import Mapping
 
@@ -10,12 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.derive.diagnosis import evidence as given_evidence
+from exporter.derive.diagnosis import peers
 from exporter.derive.diagnosis.causes import CAUSES, THRESHOLDS, WAITS_FOR_DATA
 from exporter.derive.diagnosis.evaluate import CONDITIONS, condition, missing, numbers_of, shown
-from exporter.derive.diagnosis.evidence import EVIDENCE
+from exporter.derive.diagnosis.evidence import OF_LOOP
 from exporter.model.diagnosis import CAUSE_NAMES
 
-WAITS = {"data_wait_loss_ratio": 0.3, "data_stall_upper_ratio": 0.3, "data_wait_ratio": 0.4}
+NAMED = sorted(
+    {each.evidence for conditions in CONDITIONS.values() for each in conditions}.union(
+        *(re.findall(r"\{(\w+)\}", cause.finding + cause.advice) for cause in CAUSES)
+    )
+)
+"""The evidence that conditions and texts name."""
+WAITS = {"data_wait_loss_ratio": 0.3, "data_stall_upper_ratio": 0.3}
 BUSY_WORKERS = {"workers_count": 4, "worker_running_ratio": 0.95, "worker_blocked_ratio": 0.0}
 BLOCKED = {"workers_count": 4, "worker_running_ratio": 0.1, "worker_blocked_ratio": 0.8}
 CPU_BOUND = {"free_cores": 0.2, "workers_per_core_ratio": 1.0}
@@ -168,11 +178,13 @@ def slugs(evidence: Mapping[str, float]) -> list[str]:
 
 
 def test_the_table_is_complete_and_readable() -> None:
-    """Every condition and every place in a text is a known piece of evidence."""
+    """Every condition and every place in a text is evidence that is looked for."""
     assert tuple(cause.slug for cause in CAUSES) == CAUSE_NAMES == tuple(CASES)
-    named = {each.evidence for conditions in CONDITIONS.values() for each in conditions}
-    texts = " ".join(cause.finding + cause.advice for cause in CAUSES)
-    assert (named | set(re.findall(r"\{(\w+)\}", texts))) - EVIDENCE.keys() == set()
+    looked_for = {f"{phase}_of_loop_ratio" for phase in OF_LOOP}
+    for module in (given_evidence, peers):
+        nodes = ast.walk(ast.parse(inspect.getsource(module)))
+        looked_for |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    assert [name for name in NAMED if name not in looked_for] == []
     words = " ".join(text for cause in CAUSES for text in cause.when)
     assert [name for name in THRESHOLDS if name not in words] == []
 
@@ -195,8 +207,8 @@ def test_a_near_miss_does_not(slug: str, change: Changes) -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from(sorted(EVIDENCE)), st.floats(0.0, 2.0)),
-    st.sampled_from(sorted(EVIDENCE)),
+    st.dictionaries(st.sampled_from(NAMED), st.floats(0.0, 2.0)),
+    st.sampled_from(NAMED),
 )
 def test_less_evidence_shows_no_more_causes(evidence: dict[str, float], name: str) -> None:
     """What is not known never makes a cause; and what is shown misses nothing."""

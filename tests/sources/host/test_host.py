@@ -19,7 +19,7 @@ from exporter.clock import SystemClock
 from exporter.model.host import Seen
 from exporter.sources.host.family import Family, all_threads, family, listed_children
 from exporter.sources.host.host import HostActivityReader, most_threads
-from exporter.sources.host.limits import Cores, cores, pressure_seconds
+from exporter.sources.host.limits import Cores, cores
 from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.waiting import wait_until
 
@@ -183,7 +183,7 @@ def test_a_hidden_process_is_said_to_be(tmp_path: Path) -> None:
 def test_what_may_not_be_read_is_said(
     start_job: StartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without io, wchan and pressure the states remain: asleep, nobody knows where."""
+    """Without io and wchan the states remain: asleep, nobody knows where."""
     pid = start_job(script(REST))
     worker = family(PROCFS, pid, listed_children(PROCFS), [pid]).workers[0]
     wait_until(lambda: {stat_fields(PROCFS, each)[STATE] for each in (pid, worker)} == {b"S"})
@@ -198,12 +198,8 @@ def test_what_may_not_be_read_is_said(
     seen = sampled(pid, 3, str(tmp_path))
     assert letters(seen) == {"S"}
     assert seen.totals is not None
-    assert (seen.totals.read_bytes, seen.totals.cpu_pressure_seconds) == (None, None)
-    assert seen.problems == {
-        "host_io": "no_permission",
-        "host_pressure": "unsupported",
-        "host_waits": "no_permission",
-    }
+    assert seen.totals.read_bytes is None
+    assert seen.problems == {"host_io": "no_permission", "host_waits": "no_permission"}
 
 
 def test_a_process_of_2000_threads(start_job: StartJob) -> None:
@@ -293,17 +289,3 @@ def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: C
     (tmp_path / "stat").write_text(f"cpu  20 0 40 1800 100 0 0 0\ncpu0 {ticks}\ncpu1 {ticks}\n")
     assert cores(str(tmp_path), str(tmp_path), 7) == expected
     assert cores(str(tmp_path), str(tmp_path), 8) is None
-
-
-def test_pressure_is_of_the_control_group_else_of_the_node(tmp_path: Path) -> None:
-    """None where the kernel does not count it."""
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "cgroup").write_text("0::/a\n")
-    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") is None
-    (tmp_path / "pressure").mkdir()
-    line = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=1\n"
-    (tmp_path / "pressure" / "io").write_text(line.format(5_000_000))
-    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") == 5.0
-    (tmp_path / "fs" / "cgroup" / "a").mkdir(parents=True)
-    (tmp_path / "fs" / "cgroup" / "a" / "io.pressure").write_text(line.format(2_000_000))
-    assert pressure_seconds(str(tmp_path), str(tmp_path), 7, "io") == 2.0

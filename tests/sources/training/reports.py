@@ -44,7 +44,6 @@ FULL: dict[str, Any] = {
         "worker_blocked_ratio": 0.05,
         "cores": 16.0,
         "cores_busy": 4.5,
-        "read_bytes_per_second": 2e6,
         "read_size_bytes": 2e5,
     },
     "loader": {

@@ -72,7 +72,6 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             worker_blocked_ratio=0.05,
             cores=16.0,
             cores_busy=4.5,
-            read_bytes_per_second=2e6,
             read_size_bytes=2e5,
         ),
         device="GPU-8932f937-d72c-4106-c12f-20bd9faed9f6",

@@ -47,6 +47,6 @@ class Seen:
     totals: HostTotals | None = None
     """The newest."""
     workers: int | None = None
-    """How many workers it has now; None where they cannot be told from other children."""
+    """How many workers it has now; None where none are seen."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By group of readings: why it is absent."""

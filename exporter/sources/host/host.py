@@ -7,13 +7,12 @@ import logging
 import resource
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from exporter.clock import Clock
 from exporter.model.host import ASLEEP, AT_REST, AT_WORK, HostTotals, Seen, ThreadStates
 from exporter.model.snapshot import SourceState
-from exporter.sources.host.family import Children, Family, all_threads, family, listed_children
+from exporter.sources.host.family import Family, family
 from exporter.sources.host.limits import cores
 from exporter.sources.host.thread import (
     FILES,
@@ -33,8 +32,6 @@ TOTALS_SECONDS = 2.0
 LOOK_SECONDS = 5.0
 """How often workers are looked for; after one has ended, at once but at most every second."""
 SHORTEST_LOOK_SECONDS = 1.0
-ALL_THREADS_SECONDS = 30.0
-"""How often they are looked for among the children of all threads."""
 OTHERS_DESCRIPTORS = 600
 """Of the limit of open files, those that are left to connections and GPUs."""
 MOST_DESCRIPTORS = 4096
@@ -67,9 +64,8 @@ class WatchedProcess:
         self._loop: WatchedThread | None = None
         self._workers: dict[int, WatchedThread] = {}
         self._family = Family(pid)
-        self._parents = {pid}
         self._sums = _Sums()
-        self._look_at = self._totals_at = self._all_threads_at = float("-inf")
+        self._look_at = self._totals_at = float("-inf")
         self._gone = False
         self._asleep: Counter[str] = Counter()
         """How often threads were in each state since the last count."""
@@ -86,15 +82,15 @@ class WatchedProcess:
 
     @property
     def workers(self) -> int | None:
-        """How many workers it has."""
-        return len(self._family.workers) if self._family.told else None
+        """How many workers it has; None if none are seen: it may load in threads."""
+        return len(self._family.workers) or None
 
-    def sample(self, now: float, children: Children, threads: int) -> None:
+    def sample(self, now: float, threads: int) -> None:
         """Sample it once; keep at most so many threads open."""
         if self._gone:
             return
         if now >= self._look_at:
-            self._look(now, children, threads)
+            self._look(now, threads)
         if self._loop is None:
             return
         try:
@@ -124,16 +120,10 @@ class WatchedProcess:
         self.close()
         self._look_at = now
 
-    def _look(self, now: float, children: Children, threads: int) -> None:
+    def _look(self, now: float, threads: int) -> None:
         """Find the workers; open those that are new."""
         self._look_at = now + LOOK_SECONDS
-        if now >= self._all_threads_at:
-            self._all_threads_at = now + ALL_THREADS_SECONDS
-            searched: Iterable[int] = all_threads(self._procfs, self.pid)
-        else:
-            searched = self._parents
-        self._family = found = family(self._procfs, self.pid, children, searched)
-        self._parents = {self.pid, found.loop}
+        self._family = found = family(self._procfs, self.pid)
         if 1 + len(found.workers) > threads:
             self.close()
             self.problems = {HOST: "busy"}
@@ -271,9 +261,8 @@ class HostActivityReader:
                 self._seen = {}
             return
         began = self._clock.monotonic()
-        children = listed_children(self._procfs)
         for process in self._watched.values():
-            process.sample(self._clock.monotonic(), children, most_threads() // len(wanted))
+            process.sample(self._clock.monotonic(), most_threads() // len(wanted))
         with self._lock:
             before = self._seen
             self._seen = {

@@ -32,6 +32,8 @@ TOTALS_SECONDS = 2.0
 LOOK_SECONDS = 5.0
 """How often workers are looked for; after one has ended, at once but at most every second."""
 SHORTEST_LOOK_SECONDS = 1.0
+WITHOUT_WORKERS_SECONDS = 30.0
+"""How long a process is sampled on after its last worker was seen: the next epoch starts others."""
 OTHERS_DESCRIPTORS = 600
 """Of the limit of open files, those that are left to connections and GPUs."""
 MOST_DESCRIPTORS = 4096
@@ -65,7 +67,7 @@ class WatchedProcess:
         self._workers: dict[int, WatchedThread] = {}
         self._family = Family(pid)
         self._sums = _Sums()
-        self._look_at = self._totals_at = float("-inf")
+        self._look_at = self._totals_at = self.sampled_until = float("-inf")
         self._gone = False
         self._asleep: Counter[str] = Counter()
         """How often threads were in each state since the last count."""
@@ -86,12 +88,12 @@ class WatchedProcess:
         return len(self._family.workers) or None
 
     def sample(self, now: float, threads: int) -> None:
-        """Sample it once; keep at most so many threads open."""
+        """Sample it once, if it has workers or had some; keep at most so many threads open."""
         if self._gone:
             return
         if now >= self._look_at:
             self._look(now, threads)
-        if self._loop is None:
+        if self._loop is None or now >= self.sampled_until:
             return
         try:
             main = self._loop.state()
@@ -124,6 +126,8 @@ class WatchedProcess:
         """Find the workers; open those that are new."""
         self._look_at = now + LOOK_SECONDS
         self._family = found = family(self._procfs, self.pid)
+        if found.workers:
+            self.sampled_until = now + WITHOUT_WORKERS_SECONDS
         if 1 + len(found.workers) > threads:
             self.close()
             self.problems = {HOST: "busy"}
@@ -245,7 +249,11 @@ class HostActivityReader:
             self._changed.wait(self.between_seconds() if self._watched else None)
 
     def between_seconds(self) -> float:
-        """Return how long to wait until the next sample."""
+        """Return how long to wait until the next sample; where no process has workers, until the
+        next look for some."""
+        now = self._clock.monotonic()
+        if all(now >= process.sampled_until for process in self._watched.values()):
+            return SHORTEST_LOOK_SECONDS
         self._turn = (self._turn + GOLDEN_RATIO) % 1.0
         return SHORTEST_SECONDS + SPREAD_SECONDS * self._turn
 

@@ -108,7 +108,7 @@ def test_workers_are_found_through_a_process_that_starts_them(start_job: StartJo
         f"{HEAD}if os.fork() == 0:\n    {nested.replace(chr(10), chr(10) + '    ')}\n"
         f"    {REST}\nprint('ready', flush=True)\n{REST}\n"
     )
-    wait_until(lambda: len(sampled(pid, 1).states[0].workers) == 1)
+    wait_until(lambda: sampled(pid, 1).workers == 1)
 
 
 def test_the_loop_is_the_thread_that_started_the_workers(start_job: StartJob) -> None:
@@ -135,6 +135,12 @@ def test_no_workers_are_seen_without_the_kernels_lists(start_job: StartJob, tmp_
     (tmp_path / str(pid) / "task" / str(pid)).mkdir(parents=True)
     assert family(str(tmp_path), pid) == Family(pid)
     assert sampled(start_job(script(REST).replace(NAMED, "pass")), 2).workers is None
+
+
+def test_a_process_without_workers_is_not_sampled(start_job: StartJob) -> None:
+    """Its states would say nothing of a loader; it is only looked at for workers."""
+    seen = sampled(start_job(script()), 4)
+    assert (seen.states, seen.totals, seen.problems) == ((), None, {})
 
 
 def test_processes_that_end_between_two_samples(start_job: StartJob) -> None:

@@ -212,7 +212,11 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "gpu_side_loader",
-        ("media_engine_ratio >= nearly_always_ratio", "busy_ratio < nearly_always_ratio"),
+        (
+            "media_engine_ratio >= nearly_always_ratio",
+            "busy_ratio < nearly_always_ratio",
+            "trains == 1",
+        ),
         "a decoder of the GPU (NVDEC or NVJPG) is busy {media_engine_ratio} of the time",
         "decode a part on the CPU, or store smaller images",
     ),

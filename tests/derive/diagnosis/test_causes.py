@@ -130,8 +130,8 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
         ],
     ),
     "gpu_side_loader": (
-        {"media_engine_ratio": 0.95, "busy_ratio": 0.5},
-        [{"media_engine_ratio": 0.3}, {"busy_ratio": 0.95}],
+        {"media_engine_ratio": 0.95, "busy_ratio": 0.5, "trains": 1},
+        [{"media_engine_ratio": 0.3}, {"busy_ratio": 0.95}, {"trains": 0}],
     ),
     "thermal": (
         {**SLOW_CLOCK, "thermal_throttled": 1},

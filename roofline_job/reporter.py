@@ -39,10 +39,6 @@ _MEMORY = (
 """The keys of the protocol and those of ``torch.cuda.memory_stats``."""
 
 
-SITE_SOCKET = "ROOFLINE_JOB_SITE_SOCKET"
-"""In a job that has a daemon of its own: the socket of the node's, which hears of it as well."""
-
-
 def candidates(environ: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Yield the possible paths of the daemon's socket, in order of preference."""
     named = environ.get("ROOFLINE_TRAINING_SOCKET")
@@ -69,26 +65,19 @@ def deliver(
         return False
     try:
         endpoint.settimeout(wait_seconds)
-        site = environ.get(SITE_SOCKET)
-        is_heard = site is not None and _sent(endpoint, site, datagram)
         for path in candidates(environ):
-            if path != site and _sent(endpoint, path, datagram):
-                return True
+            try:
+                endpoint.connect(path)
+                endpoint.send(datagram)
+            except (OSError, ValueError) as error:
+                if raised_by_the_job(error):
+                    raise
+                if not isinstance(error, BlockingIOError | TimeoutError):
+                    continue
+            return True
     finally:
         endpoint.close()
-    return is_heard
-
-
-def _sent(endpoint: socket, path: str, datagram: bytes) -> bool:
-    """Return whether somebody listens there; a socket that is full loses the datagram."""
-    try:
-        endpoint.connect(path)
-        endpoint.send(datagram)
-    except (OSError, ValueError) as error:
-        if raised_by_the_job(error):
-            raise
-        return isinstance(error, BlockingIOError | TimeoutError)
-    return True
+    return False
 
 
 def seconds(time_ns: int) -> str:

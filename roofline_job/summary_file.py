@@ -44,19 +44,26 @@ def begin(path: str) -> dict[str, str]:
 
 def write_file(path: str, account: Account, ranks: int) -> None:
     """Write what an account did, unless the file is of a trainer whose loop ran longer."""
-    temporary = f"{path}.{os.urandom(4).hex()}"
     try:
         if _loop_seconds_of(path) > account.wall_ns / _SECOND:
             return
-        text = json.dumps(content(account, ranks), indent=2, allow_nan=False) + "\n"
+        put(path, json.dumps(content(account, ranks), indent=2, allow_nan=False) + "\n")
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        _say_once(f"--summary {names.fit(path, 4096)} is not written: {reason}")
+
+
+def put(path: str, text: str) -> None:
+    """Write a file beside its place, then rename it."""
+    temporary = f"{path}.{os.urandom(4).hex()}"
+    try:
         with open(temporary, "x", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)
-    except Exception as error:
+    except Exception:
         with suppress(OSError):
             os.unlink(temporary)
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        _say_once(f"--summary {names.fit(path, 4096)} is not written: {reason}")
+        raise
 
 
 def content(account: Account, ranks: int) -> dict[str, object]:

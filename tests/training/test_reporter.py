@@ -23,7 +23,6 @@ from roofline_job.names import JOB_BYTES, fit
 from roofline_job.reporter import (
     LAST_WAIT_SECONDS,
     REPORT_BYTES,
-    SITE_SOCKET,
     Report,
     candidates,
     deliver,
@@ -253,18 +252,6 @@ def test_candidates_are_tried_in_order() -> None:
         "/run/user/1/roofline-exporter/training.sock",
     ]
     assert list(candidates({})) == ["/run/roofline-exporter/training.sock"]
-
-
-def test_the_nodes_daemon_hears_of_a_job_that_has_its_own(tmp_path: Path) -> None:
-    """Each report goes to both, once; it is enough that one of them listens."""
-    own, site = Listener(tmp_path / "own"), Listener(tmp_path / "site")
-    environ = {"ROOFLINE_TRAINING_SOCKET": str(own.path), SITE_SOCKET: str(site.path)}
-    assert deliver(b"both", environ=environ)
-    assert (own.datagrams(), site.datagrams()) == ([b"both"], [b"both"])
-    own.close()
-    assert deliver(b"one", environ={**environ, "ROOFLINE_TRAINING_SOCKET": str(site.path)})
-    assert site.datagrams() == [b"one"]
-    site.close()
 
 
 def test_nothing_else_may_stand_in_for_the_socket(

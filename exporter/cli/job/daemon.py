@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon of one job: reads GPUs and takes reports until the last run ends, then reports.
+"""The daemon of one job: reads GPUs and takes reports until the last task ends, then reports.
 
 It has no web listener: any user of the node could connect to a port, and the job needs none.
 """
@@ -8,90 +8,130 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
-from collections.abc import Callable, Mapping
+import socket
+from contextlib import suppress
+from select import select
+from tempfile import TemporaryDirectory, gettempdir
 from time import monotonic
 
 from exporter.cli import config
 from exporter.cli.job.report import report
-from exporter.cli.job.runs import Runs
-from exporter.cli.job.seen import Seen
-from exporter.cli.job.step import CONTROL, FORWARDED, REPORT_SECONDS, TRAINING, node_of, step_of
+from exporter.cli.job.seen import Seen, own_shares
 from exporter.cli.job.summary import amend
+from exporter.cli.job.supervise import (
+    REPORT_SECONDS,
+    START_SECONDS,
+    Environment,
+    is_own,
+    node_of,
+    step_of,
+)
 from exporter.cli.wiring import Parts
-from exporter.clock import next_due_seconds
+from exporter.clock import next_due_seconds, stale_after_seconds
 
-LONGEST_GAP_INTERVALS = 3
 DEFAULTS = {"ROOFLINE_POLL_SLOW_INTERVAL": "2s"}
 """Short jobs have processes, too."""
-
-SUMMARY_FILE = "ROOFLINE_JOB_SUMMARY_FILE"
-"""As in ``roofline_job.summary_file``."""
+LONGEST_FOLDER = 64
+"""In bytes: a socket's path has 107."""
 
 log = logging.getLogger(__name__)
 
 
-def serve(
-    folder: str, environ: Mapping[str, str], given: str | None, ready: Callable[[], object]
-) -> None:
-    """Call `ready` once it listens in `folder`; serve until every run has ended."""
-    flags = (f"--training.socket={folder}/{TRAINING}", "--training.socket-mode=0600")
-    settings = config.load(flags, {**DEFAULTS, **environ})
-    for number in FORWARDED:
-        signal.signal(number, signal.SIG_IGN)
-    step, node, job = step_of(environ), node_of(environ), environ.get("SLURM_JOB_NAME")
-    file = ReportFile(given, environ)
-    parts, runs, seen = Parts(settings), Runs(f"{folder}/{CONTROL}"), Seen()
-    parts.start()
-    ready()
-    interval = settings.poll_interval_seconds
-    due = before = monotonic()
-    lasts = True
-    while lasts:
-        lasts = runs.wait(due)  # else one more tick takes the last reports
-        now = monotonic()
-        try:
-            snapshot = parts.publisher.tick()
-            is_gap = now - before > LONGEST_GAP_INTERVALS * interval
-            seen.take(snapshot, 0.0 if is_gap else now - before, runs.gpus(snapshot))
-        except Exception:
-            log.exception("a tick failed")
-        due, before = next_due_seconds(due, interval, now), now
-        if runs.wants_report or not lasts:
-            runs.wants_report = False
-            named = " ".join(filter(None, (step, step and job))) or None
-            said = file.write(report(seen, named, node))
-    if summary := environ.get(SUMMARY_FILE):
-        amend(summary, seen)
-    signal.alarm(REPORT_SECONDS)  # a driver that hangs keeps nobody waiting, and no process
-    parts.stop()
-    shutil.rmtree(folder, ignore_errors=True)
-    runs.end(said)
+def serve(listener: socket.socket, environ: Environment, given: str | None) -> None:
+    """Serve the tasks that connect to `listener` until the last has ended, then report to `given`.
+
+    Raises whatever keeps it from starting.
+    """
+    base = gettempdir()
+    base = base if len(os.fsencode(base)) <= LONGEST_FOLDER else "/tmp"  # noqa: S108
+    with TemporaryDirectory(prefix="roofline-job-", dir=base) as folder:
+        path = f"{folder}/training.sock"
+        flags = (f"--training.socket={path}", "--training.socket-mode=0600")
+        settings = config.load(flags, {**DEFAULTS, **environ})
+        parts, seen = Parts(settings), Seen()
+        parts.start()
+        tasks = Tasks(listener, path)
+        interval = settings.poll_interval_seconds
+        due = before = monotonic()
+        lasts = True
+        while lasts:
+            lasts = tasks.wait(due)  # else one more tick takes the last reports
+            now = monotonic()
+            try:
+                snapshot = parts.publisher.tick()
+                seconds = min(now - before, stale_after_seconds(interval))
+                seen.take(snapshot, seconds, own_shares(snapshot, environ))
+            except Exception:
+                log.exception("a tick failed")
+            due, before = next_due_seconds(due, interval, now), now
+        signal.alarm(REPORT_SECONDS)  # a driver that hangs keeps nobody waiting, and no process
+        listener.close()
+        named = " ".join(filter(None, (step_of(environ), environ.get("SLURM_JOB_NAME"))))
+        said = written(report(seen, named, node_of(environ)), given, environ)
+        amend(environ, seen)
+        parts.stop()
+    tasks.end(said)
 
 
-class ReportFile:
-    """The end of a file that is named, or of one where a job was submitted; else the log."""
+class Tasks:
+    """The tasks of a step, each by its connection: it is there until that ends."""
 
-    def __init__(self, given: str | None, environ: Mapping[str, str]) -> None:
-        """Take what the user has given, if anything."""
-        step = step_of(environ)
-        path = given or (step and environ.get("SLURM_SUBMIT_DIR"))
-        if path and os.path.isdir(path):
-            path += f"/roofline-{step or os.getpid()}-{node_of(environ)}.txt"
-        self._path = path
-        self._offset: int | None = None
-        """Where this report begins: an earlier run keeps its own."""
+    def __init__(self, listener: socket.socket, path: str) -> None:
+        """Take the first one, which has started this process; each is told this path."""
+        self._listener, self._path = listener, os.fsencode(path)
+        self._open: list[socket.socket] = []
+        listener.settimeout(START_SECONDS)
+        while not self._open:
+            self._accept()
 
-    def write(self, text: str) -> str:
-        """Write the report so far; return what to say of it: where it is, or the report itself."""
-        if not self._path:
-            return text
-        try:
-            with open(self._path, "ab") as file:
-                self._offset = file.tell() if self._offset is None else self._offset
-                file.truncate(self._offset)
-                file.write(text.encode(errors="replace"))
-        except OSError as error:
-            return f"roofline-exporter: {self._path}: {error.strerror}; the report:\n{text}"
-        return f"roofline-exporter: the report is in {self._path}\n"
+    def wait(self, until: float) -> bool:
+        """Wait until that monotonic time; return False at once when the last task has ended."""
+        while True:
+            left = max(0.0, until - monotonic())
+            ready = select([self._listener, *self._open], (), (), left)[0]
+            for each in ready:
+                if each is self._listener:
+                    self._accept()
+                elif self._open == [each]:
+                    return False
+                else:
+                    self._open.remove(each)
+                    _tell(each, "\n")
+            if not ready:
+                return True
+
+    def end(self, said: str) -> None:
+        """Let the last one go, which says this."""
+        _tell(self._open.pop(), said)
+
+    def _accept(self) -> None:
+        task, _ = self._listener.accept()
+        if is_own(task):
+            self._open.append(task)
+            with suppress(OSError):
+                task.sendall(self._path)
+
+
+def _tell(task: socket.socket, said: str) -> None:
+    with suppress(OSError), task:  # it may have been killed
+        task.sendall(said.encode(errors="replace"))
+
+
+def written(text: str, given: str | None, environ: Environment) -> str:
+    """Add the report to the end of a file that is given, or of one where the job was submitted.
+
+    Return what to say of it: where it is or, without a file, the report itself.
+    """
+    step = step_of(environ)
+    path = given or (step and environ.get("SLURM_SUBMIT_DIR"))
+    if not path:
+        return text
+    if os.path.isdir(path):
+        path += f"/roofline-{step or os.getpid()}-{node_of(environ)}.txt"
+    try:
+        with open(path, "ab") as file:
+            file.write(text.encode(errors="replace"))
+    except OSError as error:
+        return f"roofline-exporter: {path}: {error.strerror}; the report:\n{text}"
+    return f"roofline-exporter: the report is in {path}\n"

@@ -3,15 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from exporter.model.diagnosis import Diagnosis
-from exporter.model.reading import Device
-from exporter.model.snapshot import Bounds, Gpu, Rank, Share, Snapshot
+from exporter.model.reading import Device, share_name
+from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 
 Key = tuple[str | None, int | None]
 """UUID of a GPU and the GPU instance on it."""
+
+
+def own_shares(snapshot: Snapshot, environ: Mapping[str, str]) -> set[Key]:
+    """Return those that CUDA_VISIBLE_DEVICES names, or on which the Slurm step has a process.
+
+    CUDA numbers GPUs as NVML does only where they are of one model.
+    """
+    named = environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
+    is_numbered = len({gpu.device.name for gpu in snapshot.gpus}) == 1
+    step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID") or "batch")
+    return {
+        (gpu.device.uuid, share.gpu_instance)
+        for gpu in snapshot.gpus
+        for share in gpu.shares
+        if (share.gpu_instance is None and gpu.device.uuid in named)
+        or (share.gpu_instance is None and is_numbered and str(gpu.device.index) in named)
+        or any((each.job, each.step) == step for each in share.work.workloads)
+    }
 
 
 @dataclass(slots=True)
@@ -20,13 +38,11 @@ class SeenShare:
 
     device: Device
     share: Share
-    joules: list[float] = field(default_factory=list)
+    joules: tuple[float, ...] = ()
     """Of the board: the first and the last reading of its counter."""
     memory_bytes: int = 0
     """The most that was in use."""
     held_seconds: float | None = None
-    sources: dict[str, None] = field(default_factory=dict)
-    """Of the saturation, in the order of their appearance."""
     saturated: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Seconds in which the saturation was known, and the integrals of its bounds."""
     causes: dict[str, tuple[float, Diagnosis]] = field(default_factory=dict)
@@ -36,27 +52,23 @@ class SeenShare:
         """Take a picture that holds for so long."""
         self.share, joules = share, gpu.totals.energy_joules
         if joules is not None and share.gpu_instance is None:
-            self.joules = [*self.joules[:1], joules]
+            self.joules = (*self.joules[:1], joules)
         if share.memory is not None:
             self.memory_bytes = max(self.memory_bytes, share.memory.used_bytes)
         if share.held is not None:
             self.held_seconds = (self.held_seconds or 0.0) + share.held * seconds
         if share.saturation is not None:
-            self.sources[share.saturation.source] = None
             (known, lower, upper), bounds = self.saturated, share.saturation.bounds
             more = (bounds.lower * seconds, bounds.upper * seconds)
             self.saturated = (known + seconds, lower + more[0], upper + more[1])
         for each in share.diagnoses:
-            self.causes[each.cause] = (
-                self.causes.get(each.cause, (0.0, each))[0] + seconds,
-                each,
-            )
+            before, _ = self.causes.get(each.cause, (0.0, each))
+            self.causes[each.cause] = (before + seconds, each)
 
     @property
-    def saturation_bounds(self) -> Bounds | None:
-        """Bounds of the mean saturation, equal where it was measured all the time."""
-        seconds, lower, upper = self.saturated
-        return Bounds(lower / seconds, upper / seconds) if seconds else None
+    def name(self) -> str:
+        """Its GPU's index: 2, or 2/1 of an instance."""
+        return share_name(self.device.index, self.share.gpu_instance)
 
     @property
     def energy_joules(self) -> float | None:
@@ -74,12 +86,11 @@ class Seen:
     problem: str | None = None
     """Why no GPU could be read."""
     ranks: dict[tuple[str, int, Key], Rank] = field(default_factory=dict)
-    own: set[Key] = field(default_factory=set)
-    """The GPUs of the job."""
+    _own: set[Key] = field(default_factory=set)
     _shares: dict[Key, SeenShare] = field(default_factory=dict)
 
     def take(self, snapshot: Snapshot, seconds: float, own: Collection[Key]) -> None:
-        """Take one more snapshot, which holds for the `seconds` before it; 0 after a gap.
+        """Take one more snapshot, which holds for the `seconds` before it.
 
         GPUs are the job's from then on if they are in `own`, or one of its ranks is there.
         """
@@ -88,15 +99,16 @@ class Seen:
         for rank in snapshot.ranks:
             place = (rank.gpu_uuid, rank.gpu_instance)
             self.ranks[rank.job, rank.rank, place] = rank
-            self.own.add(place)
-        self.own.update(own)
+            self._own.add(place)
+        self._own.update(own)
         for gpu in snapshot.gpus:
             for share in gpu.shares:
                 key = (gpu.device.uuid, share.gpu_instance)
                 seen = self._shares.setdefault(key, SeenShare(gpu.device, share))
                 seen.take(gpu, share, seconds)
 
-    def shares(self) -> list[SeenShare]:
-        """Return those of the job, by index."""
-        found = [seen for key, seen in self._shares.items() if key in self.own]
-        return sorted(found, key=lambda each: (each.device.index, each.share.gpu_instance or 0))
+    @property
+    def shares(self) -> dict[Key, SeenShare]:
+        """Those of the job, by index."""
+        found = [each for each in self._shares.items() if each[0] in self._own]
+        return dict(sorted(found, key=lambda each: (each[1].device.index, each[0][1] or 0)))

@@ -4,45 +4,38 @@
 from __future__ import annotations
 
 import logging
-import os
-from contextlib import suppress
+from pathlib import Path
 
 from exporter.cli.compare.job_summary import with_daemon
 from exporter.cli.job.seen import Seen
+from exporter.cli.job.supervise import Environment
+from roofline_job.summary_file import VARIABLE, put
 
 log = logging.getLogger(__name__)
 
 
 def known_of(seen: Seen) -> dict[str, object]:
     """Return saturation, energy and GPU-seconds of the job's GPUs, without what is not known."""
-    shares = seen.shares()
+    shares = seen.shares.values()
     if not shares:
         return {}
     known: dict[str, object] = {"gpu_seconds": len(shares) * (seen.ended - seen.began)}
     seconds, lower, upper = (sum(each) for each in zip(*(s.saturated for s in shares), strict=True))
-    if seconds and lower == upper:
-        known["saturation_ratio"] = min(lower / seconds, 1.0)
-    elif seconds:
-        known["saturation_bounds"] = [min(lower / seconds, 1.0), min(upper / seconds, 1.0)]
-    joules = [each.energy_joules for each in shares]
-    energy = [each for each in joules if each is not None]
-    if len(energy) == len(joules):
-        known["energy_joules"] = sum(energy)
+    if seconds:
+        bounds = [min(each / seconds, 1.0) for each in (lower, upper)]
+        measured = lower == upper
+        known |= {"saturation_ratio": bounds[0]} if measured else {"saturation_bounds": bounds}
+    energy = [each.energy_joules for each in shares]
+    if None not in energy:
+        known["energy_joules"] = sum(filter(None, energy))
     return known
 
 
-def amend(path: str, seen: Seen) -> None:
+def amend(environ: Environment, seen: Seen) -> None:
     """Add to the file that rank 0 has written, if that ran on this node."""
-    if not any(rank == 0 for _, rank, _ in seen.ranks):
-        return
-    temporary = f"{path}.{os.urandom(4).hex()}"
-    try:
-        with open(path, "rb") as file:
-            content = with_daemon(file.read(), known_of(seen))
-        with open(temporary, "xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except (OSError, ValueError) as error:
-        with suppress(OSError):
-            os.unlink(temporary)
-        log.warning("%s: what this daemon knows is not added: %s", path, error)
+    path = environ.get(VARIABLE)
+    if path and any(rank == 0 for _, rank, _ in seen.ranks):
+        try:
+            put(path, with_daemon(Path(path).read_bytes(), known_of(seen)).decode())
+        except (OSError, ValueError) as error:
+            log.warning("%s: what this daemon knows is not added: %s", path, error)

@@ -8,36 +8,42 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import shutil
 import signal
 import socket
-import stat
+import struct
 import sys
-import tempfile
-from collections.abc import Callable
-from select import select
+import time
+from collections.abc import Callable, Mapping
 
-from exporter.cli.job.step import (
-    CONTROL,
-    DONE,
-    FORWARDED,
-    REPORT_SECONDS,
-    REPORT_SO_FAR,
-    START_SECONDS,
-    TRAINING,
-    Environment,
-    node_of,
-    step_of,
+Environment = Mapping[str, str]
+
+FORWARDED = frozenset(
+    {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 )
-
-READY, NO_GPUS = b"ready", b"-"
-MOST_BYTES = 1 << 20
-LONGEST_PATH = 107
-"""Of a Unix socket, in bytes."""
-_USUAL = "roofline-exporter/training.sock"
+START_SECONDS = 20.0
+"""How long the job waits for its daemon."""
+REPORT_SECONDS = 15
+"""How long its exit code waits for the report: half of what Slurm's KillWait gives by default."""
 _PR_SET_PDEATHSIG, _SI_KERNEL = 1, 0x80
+
+
+def step_of(environ: Environment) -> str | None:
+    """Return JOB.STEP, as Slurm names it; None outside of Slurm."""
+    job = environ.get("SLURM_JOB_ID")
+    return job and f"{job}.{environ.get('SLURM_STEP_ID') or 'batch'}"
+
+
+def node_of(environ: Environment) -> str:
+    """Return the node's name, as Slurm has it, else the host's."""
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def is_own(peer: socket.socket) -> bool:
+    """Return whether the other end is of this user: the socket's name is open to all."""
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return bool(struct.unpack("=iII", found)[1] == os.getuid())
 
 
 def supervise(
@@ -49,11 +55,10 @@ def supervise(
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or nobody could wait for the job
-    daemon, more, folder = None, dict[str, str](), ""
+    daemon, more = None, dict[str, str]()
     try:
-        folder = _folder(environ)
-        daemon = _joined(folder, environ, report, before)
-        more = {"ROOFLINE_TRAINING_SOCKET": f"{folder}/{TRAINING}", **_site(environ)}
+        daemon, path = _joined(environ, report)
+        more = {"ROOFLINE_TRAINING_SOCKET": path}
     except Exception as error:  # whatever it is, the job runs
         _say(f"no daemon of its own, the job runs without: {_reason(error)}")
     parent, job = os.getpid(), os.fork()
@@ -63,106 +68,70 @@ def supervise(
         with contextlib.suppress(OSError, AttributeError):  # it dies as one that `run` became
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os._exit(become(more) if os.getppid() == parent else 128 + signal.SIGKILL)
-    code = _waited(job, daemon)
+    code = _waited(job)
     if daemon is not None:
-        _leave(folder, daemon)
+        _leave(daemon, os.path.dirname(path))
     return code
 
 
-def _folder(environ: Environment) -> str:
-    """Make a private folder for the sockets, the same one for all tasks of a step on a node."""
-    step = step_of(environ)
-    name = f"roofline-job-{step}-{node_of(environ)}" if step else "roofline-job-XXXXXXXX"
-    *chosen, last = [environ.get(each, "") for each in ("XDG_RUNTIME_DIR", "TMPDIR")] + ["/tmp"]  # noqa: S108
-    for base in chosen:
-        is_short = len(os.fsencode(f"{base}/{name}/{TRAINING}")) <= LONGEST_PATH
-        if os.path.isabs(base) and is_short:
-            with contextlib.suppress(OSError):
-                return _made(base, name if step else None)
-    return _made(last, name if step else None)
+def _joined(environ: Environment, report: str | None) -> tuple[socket.socket, str]:
+    """Return a connection to the step's daemon, which its first task starts; and where it listens.
 
-
-def _made(base: str, name: str | None) -> str:
-    if name is None:
-        return tempfile.mkdtemp(prefix="roofline-job-", dir=base)
-    path = f"{base}/{name}"
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    found = os.lstat(path)
-    if (found.st_uid, found.st_mode) != (os.getuid(), stat.S_IFDIR | 0o700):
-        raise PermissionError(0, "somebody else's, or open to others", path)
-    return path
-
-
-def _joined(folder: str, environ: Environment, report: str | None, mask: set[int]) -> socket.socket:
-    """Return a connection to the step's daemon, which the first task starts.
-
-    While it is open, the daemon stays; the kernel closes it if this process is killed.
+    While it is open, the daemon stays; the kernel closes it if this process is killed. Only one
+    task can have the abstract name, which the kernel frees with its last owner.
     """
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    name = f"\0roofline-exporter-job-{step_of(environ) or os.getpid()}-{node_of(environ)}"
+    daemon, started = socket.socket(socket.AF_UNIX), 0
+    daemon.settimeout(START_SECONDS)
+    for _ in range(100):
+        if not daemon.connect_ex(name):
+            break
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(name)
+            except OSError:  # another task has it, and is about to listen
+                time.sleep(0.01)
+                continue
+            listener.listen(1024)
+            started = _start(listener, environ, report)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if daemon.connect_ex(f"{folder}/{CONTROL}"):
-            if not os.path.isdir(folder) or not os.path.samestat(os.fstat(lock), os.stat(folder)):
-                raise ConnectionError("another task of this step could not start it")
-            _start(folder, environ, report, mask)
-            daemon.connect(f"{folder}/{CONTROL}")
-        daemon.send(os.fsencode(environ.get("CUDA_VISIBLE_DEVICES", "")) or NO_GPUS)
+        if not is_own(daemon):
+            raise PermissionError(0, "another user has the name of its socket")
+        said = os.fsdecode(daemon.recv(4096))
+        if not said.startswith("/"):
+            raise ConnectionError(said or "it ended at once")
     except OSError:
-        with contextlib.suppress(OSError):  # it is another task's if there is something in it
-            os.rmdir(folder)
+        if started:
+            os.kill(started, signal.SIGKILL)
         raise
-    finally:
-        os.close(lock)
-    return daemon
+    return daemon, said
 
 
-def _start(folder: str, environ: Environment, report: str | None, mask: set[int]) -> None:
-    """Start the daemon in a session of its own; return once it listens."""
-    reading, writing = os.pipe()
-    daemon = os.fork()
-    if not daemon:
-        try:
-            os.setsid()
-            os.dup2(writing, 3)
-            for held in map(int, os.listdir("/proc/self/fd")):  # pipes and locks are the job's
-                with contextlib.suppress(OSError):
-                    os.close(held if held > 3 else -1)
-            for stream in (0, 1, 2):  # another task may be the last one
-                os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask - FORWARDED)
-            from exporter.cli.job.daemon import serve
+def _start(listener: socket.socket, environ: Environment, report: str | None) -> int:
+    """Start the daemon in a session of its own, without any descriptor of the job; return its pid.
 
-            serve(folder, environ, report, lambda: os.write(3, READY))
-        except BaseException as error:
-            with contextlib.suppress(OSError):
-                os.write(3, _reason(error).encode(errors="replace")[:4096])
-        os._exit(0)
-    os.close(writing)
-    is_there, _, _ = select([reading], [], [], START_SECONDS)
-    said = os.read(reading, 4096) if is_there else b"it did not start in time"
-    os.close(reading)
-    if said != READY:
-        os.kill(daemon, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-        raise ConnectionError(said.decode(errors="replace") or "it ended at once")
-    for path in _site(environ).values():
-        _say(f"the daemon of this node at {path} gets the job's reports, too")
+    The signals that are forwarded stay blocked in it: a terminal and Slurm signal it, too.
+    """
+    if daemon := os.fork():
+        return daemon
+    try:
+        os.setsid()
+        for held in {*map(int, os.listdir("/proc/self/fd"))} - {listener.fileno()}:
+            with contextlib.suppress(OSError):  # that of the list is closed
+                os.close(held)
+        for _ in range(3):  # another task may be the last one
+            os.open(os.devnull, os.O_RDWR)
+        from exporter.cli.job.daemon import serve
+
+        serve(listener, environ, report)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            listener.settimeout(1.0)
+            listener.accept()[0].sendall(_reason(error).encode(errors="replace")[:4096])
+    os._exit(0)
 
 
-def _site(environ: Environment) -> dict[str, str]:
-    """Return the variable that names the socket of the node's own daemon, if it takes reports."""
-    user = environ.get("XDG_RUNTIME_DIR")
-    usual = [f"{each}/{_USUAL}" for each in ("/run", user) if each]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        for path in (environ.get("ROOFLINE_TRAINING_SOCKET", ""), *usual):
-            if path and not probe.connect_ex(path):
-                return {"ROOFLINE_JOB_SITE_SOCKET": path}
-    return {}
-
-
-def _waited(job: int, daemon: socket.socket | None) -> int:
+def _waited(job: int) -> int:
     """Pass on signals until the job ends; return its exit code."""
     while True:
         got = signal.sigwaitinfo({*FORWARDED, signal.SIGCHLD})
@@ -173,25 +142,25 @@ def _waited(job: int, daemon: socket.socket | None) -> int:
         # A terminal signals the job, too; Slurm and all others this process alone.
         if got.si_signo != signal.SIGCHLD and got.si_code != _SI_KERNEL:
             os.kill(job, got.si_signo)
-        if got.si_signo == signal.SIGTERM and daemon is not None:
-            with contextlib.suppress(OSError):
-                daemon.send(REPORT_SO_FAR)
 
 
-def _leave(folder: str, daemon: socket.socket) -> None:
-    """Tell the daemon that the job has ended; the last one waits for its report."""
+def _leave(daemon: socket.socket, folder: str) -> None:
+    """Tell the daemon that the job has ended; the last task waits for what it says of its report.
+
+    Any other task gets an empty line. What the daemon cannot remove any more is removed here.
+    """
     daemon.settimeout(REPORT_SECONDS)
-    reason = "it ended early"
+    said, reason = b"", "it ended early"
     try:
         daemon.shutdown(socket.SHUT_WR)
-        said = daemon.recv(MOST_BYTES).decode()
-        if said.startswith(DONE.decode()):
-            _write(said[len(DONE) :])
-            return
+        said = b"".join(iter(lambda: daemon.recv(65536), b""))
     except OSError as error:
         reason = reason if isinstance(error, ConnectionError) else _reason(error)
-    _say(f"no report by the daemon of this job: {reason}")
-    shutil.rmtree(folder, ignore_errors=True)
+    if said:
+        _write(said.decode(errors="replace").lstrip("\n"))
+    else:
+        _say(f"no report by the daemon of this job: {reason}")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reason(error: BaseException) -> str:

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from exporter.cli.job.report import report
-from exporter.cli.job.seen import Key, Seen
+from exporter.cli.job.seen import Key, Seen, own_shares
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Bounds, Gpu, Snapshot
+from exporter.model.workload import ShareWork, Workload
 from tests.snapshots import (
     NO_DRIVER,
     h100_idle,
@@ -73,7 +74,7 @@ def test_nobody_elses_gpu_is_in_it() -> None:
     busy = h100_training(0)
     seen = _seen(snapshot(busy), snapshot(_later(busy, 1.0, 1)), own=set())
 
-    said = report(seen, None, "gpu17")
+    said = report(seen, "", "gpu17")
 
     assert said.startswith("job   without a name\nnode  gpu17\n")
     assert said.endswith("\n\nno GPU of this job was seen\n")
@@ -81,21 +82,20 @@ def test_nobody_elses_gpu_is_in_it() -> None:
 
 def test_what_is_not_known_is_absent() -> None:
     """A node without a driver has its reason; no number stands where none was read."""
-    said = report(_seen(NO_DRIVER, NO_DRIVER, own=set()), None, "n")
+    said = report(_seen(NO_DRIVER, NO_DRIVER, own=set()), "", "n")
     assert said.splitlines()[-1] == f"no GPU of this job was seen: {NO_DRIVER.problem}"
 
     gone = h100_training(0)
     own = {(gone.device.uuid, None)}
     seen = _seen(snapshot(gone), snapshot(lost(0)), snapshot(lost(0)), own=own)
-    (share,) = seen.shares()
+    (share,) = seen.shares.values()
     assert share.saturated[0] == 0.0
-    assert share.saturation_bounds is None
     assert share.energy_joules is None
-    assert "ENERGY" not in report(seen, None, "n")
+    assert "ENERGY" not in report(seen, "", "n")
 
 
 def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known() -> None:
-    """Equal where it was measured; the sources are named in the order of their appearance."""
+    """Equal where it was measured."""
     gpu = h100_training(0)
     (share,) = gpu.shares
     assert share.saturation is not None
@@ -104,9 +104,42 @@ def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known
     own = {(gpu.device.uuid, None)}
     measured = share.saturation.bounds.lower
 
-    (seen,) = _seen(snapshot(gpu), snapshot(gpu), snapshot(guessed), own=own).shares()
+    (seen,) = _seen(snapshot(gpu), snapshot(gpu), snapshot(guessed), own=own).shares.values()
 
-    assert seen.saturation_bounds is not None
-    assert seen.saturation_bounds.lower == pytest.approx(measured / 2)
-    assert seen.saturation_bounds.upper == pytest.approx((measured + 0.5) / 2)
-    assert list(seen.sources) == [share.saturation.source, "estimate"]
+    seconds, lower, upper = seen.saturated
+    assert lower / seconds == pytest.approx(measured / 2)
+    assert upper / seconds == pytest.approx((measured + 0.5) / 2)
+
+
+OTHER = "GPU-99999999-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "1, 2"}, {1}),
+        ({"CUDA_VISIBLE_DEVICES": h100_idle(1).device.uuid}, {1}),
+        ({"CUDA_VISIBLE_DEVICES": OTHER}, set()),
+        ({}, set()),
+        ({"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}, {0}),
+        ({"SLURM_JOB_ID": "4711"}, set()),  # what runs in the batch script itself
+        ({"SLURM_JOB_ID": "4712", "SLURM_STEP_ID": "0"}, set()),
+    ],
+)
+def test_which_gpus_are_the_jobs(environ: dict[str, str], wanted: set[int]) -> None:
+    """Those that are named for certain, and those on which its Slurm step has a process."""
+    busy, idle = h100_training(0), h100_idle(1)
+    work = ShareWork((Workload("slurm", job="4711", step="0"),))
+    busy = replace(busy, shares=tuple(replace(each, work=work) for each in busy.shares))
+    keys = {(gpu.device.uuid, None): gpu.device.index for gpu in (busy, idle)}
+
+    found = own_shares(snapshot(busy, idle), environ)
+
+    assert {keys[each] for each in found} == wanted
+
+
+def test_numbers_of_gpus_of_several_models_are_not_trusted() -> None:
+    """CUDA puts the fastest first, the driver goes by their addresses."""
+    mixed = snapshot(h100_training(0), t4_estimate(1))
+
+    assert own_shares(mixed, {"CUDA_VISIBLE_DEVICES": "0,1"}) == set()

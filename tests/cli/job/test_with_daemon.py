@@ -29,8 +29,6 @@ GPU = {
     "power": 300,
     "gpm": {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20},
 }
-SITE = "the daemon of this node at"
-"""What it says where this machine has one."""
 TRAIN = """
 import time, torch
 from torch.utils.data import DataLoader, Dataset
@@ -148,9 +146,9 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 
 def _said(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
-    """Exit code, output, and lines on standard error without that of this machine's own daemon."""
+    """Exit code, output, and lines on standard error."""
     out, err = process.communicate(timeout=60)
-    return process.returncode, out, [line for line in err.splitlines() if SITE not in line]
+    return process.returncode, out, err.splitlines()
 
 
 def _row(report: str, name: str) -> Mapping[str, str]:
@@ -181,14 +179,12 @@ def test_a_training_job_has_its_code_its_line_and_its_report(runs: Runs) -> None
     assert where == f"roofline-exporter: the report is in {runs.report}"
     text = runs.report.read_text(encoding="utf-8")
     gpu = _row(text, "0")
-    assert (gpu["NAME"], gpu["UTIL"], gpu["SAT"], gpu["SOURCE"]) == (
-        *("H100 80GB HBM3", "60 %", "30 %", "gpm"),
-    )
+    assert (gpu["NAME"], gpu["UTIL"], gpu["SAT"]) == ("H100 80GB HBM3", "60 %", "30 %")
     assert float(gpu["ENERGY Wh"]) > 0
     assert "\n1  H100" not in text
     rank = _row(text, "resnet")
     assert rank["STEPS"] == "20"
-    assert float(rank["DATA WAIT"].partition(" s (")[0]) >= 80 * 0.02
+    assert float(rank["DATA WAIT"].removesuffix(" %")) > 50
     written = json.loads(summary.read_text(encoding="utf-8"))
     assert written["steps"] == 20
     assert written["saturation_ratio"] == pytest.approx(0.3)
@@ -285,7 +281,7 @@ sys.stdin.read()
 
 def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
     """Its folder is private; it stays until the last task ends, which has the report."""
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": runs.sockets.name}
     tasks = [
         runs.start("sh", "-c", f"{sys.executable} -c '{LOOK}' < {fifo}", step=step)
         for fifo in _fifos(runs.folder, 4)
@@ -295,7 +291,8 @@ def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
     for task in tasks:
         assert task.stdout is not None
         seen.append(json.loads(task.stdout.readline()))
-    assert {each["folder"] for each in seen} == {f"{runs.sockets}/roofline-job-4711.0-gpu17"}
+    (folder,) = {each["folder"] for each in seen}
+    assert folder.startswith(f"{runs.sockets}/roofline-job-")
     assert seen[0]["modes"] == [0o700, stat.S_IMODE(0o600)]
 
     lines = []
@@ -325,14 +322,7 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
         "roofline-exporter: run: no daemon of its own, the job runs without: ROOFLINE_POLL_INTERVAL"
     )
 
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
-    others = runs.sockets / "roofline-job-4711.0-gpu17"
-    others.mkdir(mode=0o755)
-    code, out, _ = _said(runs.start(*show, step=step))  # it takes the next folder, /tmp
-    assert code == 0
-    assert out != f"{others}/training.sock\n"
-    others.rmdir()
-
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": runs.sockets.name}
     several = [runs.start(*show, step=step, ROOFLINE_POLL_INTERVAL="soon") for _ in range(3)]
     for each in several:
         code, out, (line,) = _said(each)

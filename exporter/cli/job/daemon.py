@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon of one job: reads GPUs and takes reports until the last task ends, then reports.
+"""The daemon of one job: reads GPUs and takes reports until the job ends, then reports.
 
 It has no web listener: any user of the node could connect to a port, and the job needs none.
 """
@@ -8,130 +8,90 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
+import shutil
 import socket
 from contextlib import suppress
+from math import inf
+from pathlib import Path
 from select import select
-from tempfile import TemporaryDirectory, gettempdir
-from time import monotonic
+from time import monotonic, sleep
 
 from exporter.cli import config
+from exporter.cli.compare.job_summary import with_daemon
 from exporter.cli.job.report import report
-from exporter.cli.job.seen import Seen, own_shares
-from exporter.cli.job.summary import amend
-from exporter.cli.job.supervise import (
-    REPORT_SECONDS,
-    START_SECONDS,
-    Environment,
-    is_own,
-    node_of,
-    step_of,
-)
+from exporter.cli.job.seen import Seen
+from exporter.cli.job.supervise import READY, Environment, node_of, say, step_of
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds, stale_after_seconds
+from roofline_job.summary_file import VARIABLE, put
 
 DEFAULTS = {"ROOFLINE_POLL_SLOW_INTERVAL": "2s"}
 """Short jobs have processes, too."""
-LONGEST_FOLDER = 64
-"""In bytes: a socket's path has 107."""
-
-log = logging.getLogger(__name__)
+OTHERS_SECONDS = 10.0
+"""How long it waits for ranks of the step's other tasks, which may end after the first."""
 
 
-def serve(listener: socket.socket, environ: Environment, given: str | None) -> None:
-    """Serve the tasks that connect to `listener` until the last has ended, then report to `given`.
+def serve(run: socket.socket, path: str, environ: Environment, given: str | None) -> None:
+    """Listen at `path` until `run`, the other end, has ended; then report to `given`.
 
-    Raises whatever keeps it from starting.
+    It is told when this has started, and when this has reported. Raises what keeps it from that.
     """
-    base = gettempdir()
-    base = base if len(os.fsencode(base)) <= LONGEST_FOLDER else "/tmp"  # noqa: S108
-    with TemporaryDirectory(prefix="roofline-job-", dir=base) as folder:
-        path = f"{folder}/training.sock"
-        flags = (f"--training.socket={path}", "--training.socket-mode=0600")
-        settings = config.load(flags, {**DEFAULTS, **environ})
-        parts, seen = Parts(settings), Seen()
-        parts.start()
-        tasks = Tasks(listener, path)
-        interval = settings.poll_interval_seconds
-        due = before = monotonic()
-        lasts = True
-        while lasts:
-            lasts = tasks.wait(due)  # else one more tick takes the last reports
-            now = monotonic()
-            try:
-                snapshot = parts.publisher.tick()
-                seconds = min(now - before, stale_after_seconds(interval))
-                seen.take(snapshot, seconds, own_shares(snapshot, environ))
-            except Exception:
-                log.exception("a tick failed")
-            due, before = next_due_seconds(due, interval, now), now
-        signal.alarm(REPORT_SECONDS)  # a driver that hangs keeps nobody waiting, and no process
-        listener.close()
-        named = " ".join(filter(None, (step_of(environ), environ.get("SLURM_JOB_NAME"))))
-        said = written(report(seen, named, node_of(environ)), given, environ)
-        amend(environ, seen)
-        parts.stop()
-    tasks.end(said)
+    logging.disable()  # standard error is the job's
+    flags = (f"--training.socket={path}", "--training.socket-mode=0600")
+    parts = Parts(config.load(flags, {**DEFAULTS, **environ}))
+    parts.start()
+    run.sendall(READY)
+    seen = Seen(environ)
+    _watch(run, parts, seen)
+    _write(seen, given, environ)
+    _amend(seen, environ.get(VARIABLE))
+    parts.stop()
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+    run.sendall(READY)
 
 
-class Tasks:
-    """The tasks of a step, each by its connection: it is there until that ends."""
-
-    def __init__(self, listener: socket.socket, path: str) -> None:
-        """Take the first one, which has started this process; each is told this path."""
-        self._listener, self._path = listener, os.fsencode(path)
-        self._open: list[socket.socket] = []
-        listener.settimeout(START_SECONDS)
-        while not self._open:
-            self._accept()
-
-    def wait(self, until: float) -> bool:
-        """Wait until that monotonic time; return False at once when the last task has ended."""
-        while True:
-            left = max(0.0, until - monotonic())
-            ready = select([self._listener, *self._open], (), (), left)[0]
-            for each in ready:
-                if each is self._listener:
-                    self._accept()
-                elif self._open == [each]:
-                    return False
-                else:
-                    self._open.remove(each)
-                    _tell(each, "\n")
-            if not ready:
-                return True
-
-    def end(self, said: str) -> None:
-        """Let the last one go, which says this."""
-        _tell(self._open.pop(), said)
-
-    def _accept(self) -> None:
-        task, _ = self._listener.accept()
-        if is_own(task):
-            self._open.append(task)
-            with suppress(OSError):
-                task.sendall(self._path)
+def _watch(run: socket.socket, parts: Parts, seen: Seen) -> None:
+    interval = parts.settings.poll_interval_seconds
+    due = before = monotonic()
+    ends, others_run = inf, True
+    while others_run and monotonic() < ends:
+        left = max(0.0, due - monotonic())
+        if ends < inf:
+            sleep(left)
+        elif select([run], (), (), left)[0]:  # one more tick takes the last reports
+            ends = monotonic() + OTHERS_SECONDS
+        now = monotonic()
+        with suppress(Exception):  # one tick costs no report
+            snapshot = parts.publisher.tick()
+            seen.take(snapshot, min(now - before, stale_after_seconds(interval)))
+            others_run = ends == inf or any(rank.processes for rank in snapshot.ranks)
+        due, before = next_due_seconds(due, interval, now), now
 
 
-def _tell(task: socket.socket, said: str) -> None:
-    with suppress(OSError), task:  # it may have been killed
-        task.sendall(said.encode(errors="replace"))
-
-
-def written(text: str, given: str | None, environ: Environment) -> str:
+def _write(seen: Seen, given: str | None, environ: Environment) -> None:
     """Add the report to the end of a file that is given, or of one where the job was submitted.
 
-    Return what to say of it: where it is or, without a file, the report itself.
+    Without such a file, it goes to standard error.
     """
-    step = step_of(environ)
+    step, node = step_of(environ), node_of(environ)
+    text = report(seen, {"job": step, "name": environ.get("SLURM_JOB_NAME"), "node": node})
     path = given or (step and environ.get("SLURM_SUBMIT_DIR"))
-    if not path:
-        return text
-    if os.path.isdir(path):
-        path += f"/roofline-{step or os.getpid()}-{node_of(environ)}.txt"
     try:
+        if not path:
+            return say(f"the report:\n{text}")
+        if os.path.isdir(path):
+            path += f"/roofline-{step or os.getpid()}-{node}.txt"
         with open(path, "ab") as file:
             file.write(text.encode(errors="replace"))
+        say(f"the report is in {path}")
     except OSError as error:
-        return f"roofline-exporter: {path}: {error.strerror}; the report:\n{text}"
-    return f"roofline-exporter: the report is in {path}\n"
+        say(f"{path}: {error.strerror}; the report:\n{text}")
+
+
+def _amend(seen: Seen, summary: str | None) -> None:
+    """Add to the file of ``run --summary`` what only this knows, if rank 0 ran on this node."""
+    if summary and any(rank == 0 for _, rank, _ in seen.ranks):
+        try:
+            put(summary, with_daemon(Path(summary).read_bytes(), seen.known()).decode())
+        except (OSError, ValueError) as error:
+            say(f"{summary}: what the daemon knows is not added: {error}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exporter.model.diagnosis import Diagnosis
@@ -15,21 +15,21 @@ Key = tuple[str | None, int | None]
 
 
 def own_shares(snapshot: Snapshot, environ: Mapping[str, str]) -> set[Key]:
-    """Return those that CUDA_VISIBLE_DEVICES names, or on which the Slurm step has a process.
+    """Return those with a rank or a process of the Slurm step, or in CUDA_VISIBLE_DEVICES.
 
     CUDA numbers GPUs as NVML does only where they are of one model.
     """
-    named = environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")
-    is_numbered = len({gpu.device.name for gpu in snapshot.gpus}) == 1
+    named = {*environ.get("CUDA_VISIBLE_DEVICES", "").replace(" ", "").split(",")}
+    numbered = len({gpu.device.name for gpu in snapshot.gpus}) == 1
     step = (environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID") or "batch")
-    return {
-        (gpu.device.uuid, share.gpu_instance)
-        for gpu in snapshot.gpus
-        for share in gpu.shares
-        if (share.gpu_instance is None and gpu.device.uuid in named)
-        or (share.gpu_instance is None and is_numbered and str(gpu.device.index) in named)
-        or any((each.job, each.step) == step for each in share.work.workloads)
-    }
+    found: set[Key] = {(rank.gpu_uuid, rank.gpu_instance) for rank in snapshot.ranks}
+    for gpu in snapshot.gpus:
+        names = {gpu.device.uuid, str(gpu.device.index) if numbered else gpu.device.uuid}
+        for share in gpu.shares:
+            is_named = share.gpu_instance is None and not named.isdisjoint(names)
+            if is_named or any((each.job, each.step) == step for each in share.work.workloads):
+                found.add((gpu.device.uuid, share.gpu_instance))
+    return found
 
 
 @dataclass(slots=True)
@@ -80,6 +80,8 @@ class SeenShare:
 class Seen:
     """All snapshots of a run, summed up."""
 
+    environ: Mapping[str, str]
+    """Of the job."""
     began: float = 0.0
     ended: float = 0.0
     """Unix times of the first and the last snapshot."""
@@ -89,26 +91,35 @@ class Seen:
     _own: set[Key] = field(default_factory=set)
     _shares: dict[Key, SeenShare] = field(default_factory=dict)
 
-    def take(self, snapshot: Snapshot, seconds: float, own: Collection[Key]) -> None:
-        """Take one more snapshot, which holds for the `seconds` before it.
-
-        GPUs are the job's from then on if they are in `own`, or one of its ranks is there.
-        """
+    def take(self, snapshot: Snapshot, seconds: float) -> None:
+        """Take one more snapshot, which holds for the `seconds` before it."""
         self.began = self.began or snapshot.timestamp_seconds
         self.ended, self.problem = snapshot.timestamp_seconds, snapshot.problem
         for rank in snapshot.ranks:
-            place = (rank.gpu_uuid, rank.gpu_instance)
-            self.ranks[rank.job, rank.rank, place] = rank
-            self._own.add(place)
-        self._own.update(own)
+            self.ranks[rank.job, rank.rank, (rank.gpu_uuid, rank.gpu_instance)] = rank
+        self._own |= own_shares(snapshot, self.environ)
         for gpu in snapshot.gpus:
             for share in gpu.shares:
                 key = (gpu.device.uuid, share.gpu_instance)
-                seen = self._shares.setdefault(key, SeenShare(gpu.device, share))
-                seen.take(gpu, share, seconds)
+                self._shares.setdefault(key, SeenShare(gpu.device, share)).take(gpu, share, seconds)
 
     @property
     def shares(self) -> dict[Key, SeenShare]:
         """Those of the job, by index."""
         found = [each for each in self._shares.items() if each[0] in self._own]
         return dict(sorted(found, key=lambda each: (each[1].device.index, each[0][1] or 0)))
+
+    def known(self) -> dict[str, object]:
+        """Return what a job cannot know itself, by the keys of the file of ``run --summary``."""
+        shares = self.shares.values()
+        if not shares:
+            return {}
+        seconds, lower, upper = map(sum, zip(*(each.saturated for each in shares), strict=True))
+        bounds = [min(each / seconds, 1.0) for each in (lower, upper) if seconds]
+        joules = [each.energy_joules for each in shares]
+        return {
+            "gpu_seconds": len(shares) * (self.ended - self.began),
+            **({"saturation_bounds": bounds} if lower < upper else {}),
+            **({"saturation_ratio": bounds[0]} if bounds and lower == upper else {}),
+            **({} if None in joules else {"energy_joules": sum(filter(None, joules))}),
+        }

@@ -1,31 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parent of a job under ``run --with-daemon``: it starts or finds the daemon, then waits.
+"""The parent of a job under ``run --with-daemon``: it starts the daemon, then waits for both.
 
 It needs nothing but the standard library, so that the job runs also where the daemon cannot.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import shutil
 import signal
 import socket
-import struct
+import stat
 import sys
-import time
+import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from select import select
 
 Environment = Mapping[str, str]
 
 FORWARDED = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 )
-START_SECONDS = 20.0
-"""How long the job waits for its daemon."""
-REPORT_SECONDS = 15
-"""How long its exit code waits for the report: half of what Slurm's KillWait gives by default."""
+START_SECONDS, REPORT_SECONDS = 20.0, 15.0
+"""How long the job waits for its daemon, and its exit code for the report: half of what Slurm's
+KillWait gives by default."""
+READY = b"ready"
+"""What the daemon says when it listens, and again when it has reported."""
+LONGEST_PATH = 107
+"""Of a Unix socket, in bytes."""
 _PR_SET_PDEATHSIG, _SI_KERNEL = 1, 0x80
 
 
@@ -40,10 +44,11 @@ def node_of(environ: Environment) -> str:
     return environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def is_own(peer: socket.socket) -> bool:
-    """Return whether the other end is of this user: the socket's name is open to all."""
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return bool(struct.unpack("=iII", found)[1] == os.getuid())
+def say(text: str) -> None:
+    """Write to standard error, if that is possible."""
+    with suppress(AttributeError, OSError, ValueError):  # closed, from the start or now
+        sys.stderr.write(f"roofline-exporter: {text}\n")
+        sys.stderr.flush()
 
 
 def supervise(
@@ -52,83 +57,71 @@ def supervise(
     """Run a job beside a daemon of its own; return the job's exit code, 128 + n after signal n.
 
     `become` makes a process the job, with these variables more; it returns a code if it cannot.
+    The first task of a step on a node has the daemon. Any other is its job at once, and so is the
+    first without a daemon, whatever keeps that from starting.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or nobody could wait for the job
-    daemon, more = None, dict[str, str]()
+    parent, daemon, more = os.getpid(), None, dict[str, str]()
     try:
-        daemon, path = _joined(environ, report)
+        path = _socket_path(environ)
+        if environ.get("SLURM_LOCALID", "0") == "0":
+            daemon = _started(path, environ, report)
         more = {"ROOFLINE_TRAINING_SOCKET": path}
-    except Exception as error:  # whatever it is, the job runs
-        _say(f"no daemon of its own, the job runs without: {_reason(error)}")
-    parent, job = os.getpid(), os.fork()
-    if not job:
-        signal.signal(signal.SIGCHLD, ignored)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        with contextlib.suppress(OSError, AttributeError):  # it dies as one that `run` became
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os._exit(become(more) if os.getppid() == parent else 128 + signal.SIGKILL)
-    code = _waited(job)
+    except Exception as error:
+        say(f"run: no daemon of its own, the job runs without: {error}")
     if daemon is not None:
-        _leave(daemon, os.path.dirname(path))
-    return code
+        if job := os.fork():
+            code = _waited(job)
+            _end(*daemon, path)
+            return code
+        with suppress(OSError, AttributeError):  # it dies as one that `run` became
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, ignored)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return become(more)
 
 
-def _joined(environ: Environment, report: str | None) -> tuple[socket.socket, str]:
-    """Return a connection to the step's daemon, which its first task starts; and where it listens.
+def _socket_path(environ: Environment) -> str:
+    """Return the path of the daemon's socket, in a private folder: one for a step on a node."""
+    own = step_of(environ) if "SLURM_STEP_ID" in environ else os.getpid()
+    name = f"roofline-job-{own}-{node_of(environ)}/training.sock"
+    path = f"{tempfile.gettempdir()}/{name}"
+    path = path if len(os.fsencode(path)) <= LONGEST_PATH else f"/tmp/{name}"  # noqa: S108
+    folder = os.path.dirname(path)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if (found.st_uid, found.st_mode) != (os.getuid(), stat.S_IFDIR | 0o700):
+        raise PermissionError(f"{folder}: somebody else's, or open to others")
+    return path
 
-    While it is open, the daemon stays; the kernel closes it if this process is killed. Only one
-    task can have the abstract name, which the kernel frees with its last owner.
+
+def _started(path: str, environ: Environment, report: str | None) -> tuple[int, socket.socket]:
+    """Return the daemon's pid, and a connection that the kernel ends if this process is killed.
+
+    Signals that are forwarded stay blocked in it: a terminal and Slurm signal all processes.
     """
-    name = f"\0roofline-exporter-job-{step_of(environ) or os.getpid()}-{node_of(environ)}"
-    daemon, started = socket.socket(socket.AF_UNIX), 0
-    daemon.settimeout(START_SECONDS)
-    for _ in range(100):
-        if not daemon.connect_ex(name):
-            break
-        with socket.socket(socket.AF_UNIX) as listener:
-            try:
-                listener.bind(name)
-            except OSError:  # another task has it, and is about to listen
-                time.sleep(0.01)
-                continue
-            listener.listen(1024)
-            started = _start(listener, environ, report)
-    try:
-        if not is_own(daemon):
-            raise PermissionError(0, "another user has the name of its socket")
-        said = os.fsdecode(daemon.recv(4096))
-        if not said.startswith("/"):
-            raise ConnectionError(said or "it ended at once")
-    except OSError:
-        if started:
-            os.kill(started, signal.SIGKILL)
-        raise
-    return daemon, said
+    run, daemon = socket.socketpair()
+    if not (pid := os.fork()):
+        run.close()
+        try:
+            from exporter.cli.job.daemon import serve
 
-
-def _start(listener: socket.socket, environ: Environment, report: str | None) -> int:
-    """Start the daemon in a session of its own, without any descriptor of the job; return its pid.
-
-    The signals that are forwarded stay blocked in it: a terminal and Slurm signal it, too.
-    """
-    if daemon := os.fork():
-        return daemon
-    try:
-        os.setsid()
-        for held in {*map(int, os.listdir("/proc/self/fd"))} - {listener.fileno()}:
-            with contextlib.suppress(OSError):  # that of the list is closed
-                os.close(held)
-        for _ in range(3):  # another task may be the last one
-            os.open(os.devnull, os.O_RDWR)
-        from exporter.cli.job.daemon import serve
-
-        serve(listener, environ, report)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            listener.settimeout(1.0)
-            listener.accept()[0].sendall(_reason(error).encode(errors="replace")[:4096])
-    os._exit(0)
+            serve(daemon, path, environ, report)
+        except BaseException as error:
+            with suppress(OSError):
+                daemon.sendall(str(error).encode(errors="replace")[:4096])
+        os._exit(0)
+    daemon.close()
+    has_said = select([run], (), (), START_SECONDS)[0]
+    said = run.recv(4096) if has_said else b"it did not start in time"
+    if said != READY:
+        _kill(pid, path)
+        raise ConnectionError(said.decode(errors="replace") or "it ended at once")
+    return pid, run
 
 
 def _waited(job: int) -> int:
@@ -144,37 +137,15 @@ def _waited(job: int) -> int:
             os.kill(job, got.si_signo)
 
 
-def _leave(daemon: socket.socket, folder: str) -> None:
-    """Tell the daemon that the job has ended; the last task waits for what it says of its report.
-
-    Any other task gets an empty line. What the daemon cannot remove any more is removed here.
-    """
-    daemon.settimeout(REPORT_SECONDS)
-    said, reason = b"", "it ended early"
-    try:
+def _end(pid: int, daemon: socket.socket, path: str) -> None:
+    """Wait for the daemon's report, and for its end."""
+    with suppress(OSError):
         daemon.shutdown(socket.SHUT_WR)
-        said = b"".join(iter(lambda: daemon.recv(65536), b""))
-    except OSError as error:
-        reason = reason if isinstance(error, ConnectionError) else _reason(error)
-    if said:
-        _write(said.decode(errors="replace").lstrip("\n"))
-    else:
-        _say(f"no report by the daemon of this job: {reason}")
-        shutil.rmtree(folder, ignore_errors=True)
+        if not select([daemon], (), (), REPORT_SECONDS)[0] or daemon.recv(4096) != READY:
+            say("run: the daemon of this job gave no report")
+    _kill(pid, path)
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return ": ".join(filter(None, (error.filename, error.strerror.lower())))
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _say(line: str) -> None:
-    _write(f"roofline-exporter: run: {line}\n")
-
-
-def _write(text: str) -> None:
-    if sys.stderr is not None:  # closed from the start
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-            sys.stderr.flush()
+def _kill(pid: int, path: str) -> None:
+    os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(os.path.dirname(path), ignore_errors=True)

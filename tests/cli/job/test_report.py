@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from exporter.cli.job.report import report
-from exporter.cli.job.seen import Key, Seen, own_shares
+from exporter.cli.job.seen import Seen, own_shares
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Bounds, Gpu, Snapshot
 from exporter.model.workload import ShareWork, Workload
@@ -21,6 +20,7 @@ from tests.snapshots import (
     lost,
     rank_on_cpu,
     rank_on_gpu,
+    rank_on_instance,
     snapshot,
     t4_estimate,
     with_training,
@@ -48,11 +48,11 @@ def _later(gpu: Gpu, joules: float, used: int) -> Gpu:
     )
 
 
-def _seen(*snapshots: Snapshot, own: Collection[Key]) -> Seen:
-    seen = Seen()
+def _seen(*snapshots: Snapshot, given: str = "") -> Seen:
+    seen = Seen({"CUDA_VISIBLE_DEVICES": given})
     for number, each in enumerate(snapshots):
         began = snapshots[0].timestamp_seconds + 1800.0 * number
-        seen.take(replace(each, timestamp_seconds=began), 1800.0 if number else 0.0, own)
+        seen.take(replace(each, timestamp_seconds=began), 1800.0 if number else 0.0)
     return seen
 
 
@@ -61,37 +61,36 @@ def test_a_report_reads_as_it_is_meant() -> None:
     training, estimate = h100_training(0), t4_estimate(3)
     first = snapshot(training, h100_idle(1), h100_mig(2), estimate)
     last = snapshot(_later(training, 1.8e6, 1 << 30), h100_idle(1), h100_mig(2), estimate)
-    ranks = (rank_on_gpu(0), rank_on_cpu())
-    given = {(estimate.device.uuid, None), (h100_mig(2).device.uuid, 1)}
+    ranks = (rank_on_gpu(0), rank_on_instance(2), rank_on_cpu())
 
-    seen = _seen(first, with_training(last, *ranks), own=given)
+    seen = _seen(first, with_training(last, *ranks), given=estimate.device.uuid)
 
-    check_text(report(seen, "4711.0 resnet", "gpu17"), "job-report.txt")
+    names = {"job": "4711.0", "name": "resnet", "node": "gpu17"}
+    check_text(report(seen, names), "job-report.txt")
 
 
 def test_nobody_elses_gpu_is_in_it() -> None:
     """One that no rank is on, and that was not given, is left out; so are its causes."""
     busy = h100_training(0)
-    seen = _seen(snapshot(busy), snapshot(_later(busy, 1.0, 1)), own=set())
+    seen = _seen(snapshot(busy), snapshot(_later(busy, 1.0, 1)))
 
-    said = report(seen, "", "gpu17")
+    said = report(seen, {"job": None, "node": "gpu17"})
 
-    assert said.startswith("job   without a name\nnode  gpu17\n")
+    assert said.startswith("node  gpu17\ntime  ")
     assert said.endswith("\n\nno GPU of this job was seen\n")
 
 
 def test_what_is_not_known_is_absent() -> None:
     """A node without a driver has its reason; no number stands where none was read."""
-    said = report(_seen(NO_DRIVER, NO_DRIVER, own=set()), "", "n")
+    said = report(_seen(NO_DRIVER, NO_DRIVER), {})
     assert said.splitlines()[-1] == f"no GPU of this job was seen: {NO_DRIVER.problem}"
 
     gone = h100_training(0)
-    own = {(gone.device.uuid, None)}
-    seen = _seen(snapshot(gone), snapshot(lost(0)), snapshot(lost(0)), own=own)
+    seen = _seen(snapshot(gone), snapshot(lost(0)), snapshot(lost(0)), given="0")
     (share,) = seen.shares.values()
     assert share.saturated[0] == 0.0
     assert share.energy_joules is None
-    assert "ENERGY" not in report(seen, "", "n")
+    assert "ENERGY" not in report(seen, {})
 
 
 def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known() -> None:
@@ -101,10 +100,9 @@ def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known
     assert share.saturation is not None
     guess = replace(share.saturation, source="estimate", ratio=None, bounds=Bounds(0.0, 0.5))
     guessed = replace(gpu, shares=(replace(share, saturation=guess),))
-    own = {(gpu.device.uuid, None)}
     measured = share.saturation.bounds.lower
 
-    (seen,) = _seen(snapshot(gpu), snapshot(gpu), snapshot(guessed), own=own).shares.values()
+    (seen,) = _seen(snapshot(gpu), snapshot(gpu), snapshot(guessed), given="0").shares.values()
 
     seconds, lower, upper = seen.saturated
     assert lower / seconds == pytest.approx(measured / 2)
@@ -131,11 +129,11 @@ def test_which_gpus_are_the_jobs(environ: dict[str, str], wanted: set[int]) -> N
     busy, idle = h100_training(0), h100_idle(1)
     work = ShareWork((Workload("slurm", job="4711", step="0"),))
     busy = replace(busy, shares=tuple(replace(each, work=work) for each in busy.shares))
-    keys = {(gpu.device.uuid, None): gpu.device.index for gpu in (busy, idle)}
+    indexes = {gpu.device.uuid: gpu.device.index for gpu in (busy, idle)}
 
     found = own_shares(snapshot(busy, idle), environ)
 
-    assert {keys[each] for each in found} == wanted
+    assert {indexes[str(uuid)] for uuid, _ in found} == wanted
 
 
 def test_numbers_of_gpus_of_several_models_are_not_trusted() -> None:

@@ -129,6 +129,10 @@ def _control(terminal: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
 
+def _command(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def _is_alive(process: Path) -> bool:
     return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
 
@@ -210,20 +214,20 @@ def test_what_a_job_ends_with(runs: Runs) -> None:
 def test_without_a_file_it_is_in_the_log(runs: Runs) -> None:
     """In a Slurm job it is in a file of the submit folder, which may not be writable."""
     _, _, lines = _said(runs.start("true", report=False))
-    assert lines[0] == "job   without a name"
+    assert lines[0] == "roofline-exporter: the report:"
 
     slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "resnet", "SLURMD_NODENAME": "gpu17"}
     slurm |= {"SLURM_STEP_ID": "2", "SLURM_SUBMIT_DIR": str(runs.folder)}
     _, _, lines = _said(runs.start("true", report=False, step=slurm))
     file = runs.folder / "roofline-4711.2-gpu17.txt"
     assert lines == [f"roofline-exporter: the report is in {file}"]
-    assert file.read_text().startswith("job   4711.2 resnet\nnode  gpu17\n")
+    assert file.read_text().startswith("job   4711.2\nname  resnet\nnode  gpu17\n")
 
     _, _, lines = _said(
         runs.start("true", report=False, step=slurm | {"SLURM_SUBMIT_DIR": "/proc"})
     )
     assert lines[0].endswith("; the report:")
-    assert lines[1] == "job   4711.2 resnet"
+    assert lines[1] == "job   4711.2"
     assert runs.left() == []
 
 
@@ -267,42 +271,40 @@ def test_a_killed_run_takes_job_and_daemon_with_it(runs: Runs) -> None:
 
 
 LOOK = """
-import json, os, stat, sys
-socket = os.environ["ROOFLINE_TRAINING_SOCKET"]
-folder = os.path.dirname(socket)
-print(json.dumps({
-    "modes": [stat.S_IMODE(os.stat(each).st_mode) for each in (folder, socket)],
-    "folder": folder,
-    "session": os.getsid(0),
-}), flush=True)
+import os, sys
+print(os.environ['ROOFLINE_TRAINING_SOCKET'], flush=True)
 sys.stdin.read()
 """
 
 
 def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
-    """Its folder is private; it stays until the last task ends, which has the report."""
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": runs.sockets.name}
+    """Its folder is private; the first task has it, and the report."""
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
     tasks = [
-        runs.start("sh", "-c", f"{sys.executable} -c '{LOOK}' < {fifo}", step=step)
-        for fifo in _fifos(runs.folder, 4)
+        runs.start(
+            *("sh", "-c", f'{sys.executable} -c "{LOOK}" < {fifo}'),
+            step={**step, "SLURM_LOCALID": str(number)},
+        )
+        for number, fifo in enumerate(_fifos(runs.folder, 3))
     ]
     seen = []
     ends = [open(fifo, "w") for fifo in sorted(runs.folder.glob("fifo-*"))]  # noqa: SIM115
     for task in tasks:
         assert task.stdout is not None
-        seen.append(json.loads(task.stdout.readline()))
-    (folder,) = {each["folder"] for each in seen}
-    assert folder.startswith(f"{runs.sockets}/roofline-job-")
-    assert seen[0]["modes"] == [0o700, stat.S_IMODE(0o600)]
+        seen.append(Path(task.stdout.readline().strip()))
+    socket = runs.sockets / "roofline-job-4711.0-gpu17/training.sock"
+    assert seen == [socket] * 3
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in (socket.parent, socket)]
+    assert modes == [0o700, 0o600]
 
-    lines = []
-    for end, task in zip(ends, tasks, strict=True):
+    for end, task in [*zip(ends, tasks, strict=True)][::-1]:
         assert not runs.report.exists()
         end.close()
         code, _, said = _said(task)
         assert code == 0
-        lines += said
-    assert lines == [f"roofline-exporter: the report is in {runs.report}"]
+        assert said == (
+            [f"roofline-exporter: the report is in {runs.report}"] if task is tasks[0] else []
+        )
     assert runs.left() == []
 
 
@@ -322,12 +324,13 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
         "roofline-exporter: run: no daemon of its own, the job runs without: ROOFLINE_POLL_INTERVAL"
     )
 
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": runs.sockets.name}
-    several = [runs.start(*show, step=step, ROOFLINE_POLL_INTERVAL="soon") for _ in range(3)]
-    for each in several:
-        code, out, (line,) = _said(each)
-        assert (code, out) == (0, "none\n")
-        assert "the job runs without" in line
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
+    others = runs.sockets / "roofline-job-4711.0-gpu17"
+    others.mkdir(mode=0o755)
+    code, out, (line,) = _said(runs.start(*show, step=step))
+    assert (code, out) == (0, "none\n")
+    assert line.endswith(f"{others}: somebody else's, or open to others")
+    others.rmdir()
     assert runs.left() == []
 
 
@@ -365,13 +368,10 @@ def test_a_daemon_that_dies_costs_the_report_alone(runs: Runs) -> None:
     process = runs.start("sh", "-c", "echo ready; sleep 2; exit 4")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    (daemon,) = [
-        int(pid)
-        for pid in runs.left()
-        if pid.isdecimal() and os.getsid(int(pid)) == int(pid) and int(pid) != process.pid
-    ]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (daemon,) = [int(pid) for pid in children if b"exporter" in _command(pid)]
     os.kill(daemon, signal.SIGKILL)
     code, _, lines = _said(process)
     assert code == 4
-    assert lines == ["roofline-exporter: run: no report by the daemon of this job: it ended early"]
+    assert lines == ["roofline-exporter: run: the daemon of this job gave no report"]
     assert runs.left() == []

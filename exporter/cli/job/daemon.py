@@ -14,7 +14,7 @@ from contextlib import suppress
 from math import inf
 from pathlib import Path
 from select import select
-from time import monotonic, sleep
+from time import monotonic
 
 from exporter.cli import config
 from exporter.cli.compare.job_summary import with_daemon
@@ -56,9 +56,7 @@ def _watch(run: socket.socket, parts: Parts, seen: Seen) -> None:
     ends, others_run = inf, True
     while others_run and monotonic() < ends:
         left = max(0.0, due - monotonic())
-        if ends < inf:
-            sleep(left)
-        elif select([run], (), (), left)[0]:  # one more tick takes the last reports
+        if select([run] if ends == inf else [], (), (), left)[0]:  # one more tick, for the last
             ends = monotonic() + OTHERS_SECONDS
         now = monotonic()
         with suppress(Exception):  # one tick costs no report

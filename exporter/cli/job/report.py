@@ -12,9 +12,7 @@ from exporter.cli.terminal.table import UNKNOWN, Cell, Column, laid_out
 from exporter.model.snapshot import Rank
 from exporter.web.wording import numbers
 from exporter.web.wording.diagnosis import cost, sentence
-from exporter.web.wording.facts import WIDEST_BAND_RATIO
 
-NOTABLE_RATIO = 0.005
 TEXTS = ("GPU", "NAME", "JOB")
 """The columns that are not numbers."""
 
@@ -28,23 +26,19 @@ def report(seen: Seen, names: Mapping[str, str | None]) -> str:
 
 
 def _lines(seen: Seen, names: Mapping[str, str | None]) -> Iterator[str]:
-    shares, iso_time = seen.shares, numbers.iso_time
-    lasted = numbers.duration(seen.ended - seen.began)
+    shares = sorted(seen.shares.values(), key=lambda each: each.gpu.device.index)
+    began, ended = numbers.iso_time(seen.began), numbers.iso_time(seen.last.timestamp_seconds)
     yield from (f"{key:6}{safe(name)}" for key, name in names.items() if name)
-    yield f"time  {lasted}, {iso_time(seen.began)} to {iso_time(seen.ended)}"
+    yield f"time  {numbers.duration(seen.seconds)}, {began} to {ended}"
     yield ""
     if not shares:
-        yield f"no GPU of this job was seen{'' if seen.problem is None else f': {seen.problem}'}"
-    yield from _table([_gpu(each) for each in shares.values()])
-    for title, said in (
-        ("limited most by (share of the observed time)", _limited),
-        ("causes (and for how long each was seen)", _causes),
-    ):
-        lines = [f"GPU {each.name}  {text}" for each in shares.values() for text in said(each)]
-        yield from ("", title, *lines) if lines else ()
+        yield ": ".join(filter(None, ("no GPU of this job was seen", seen.last.problem)))
+    yield from _table([_gpu(each) for each in shares])
+    said = [f"GPU {each.name}  {text}" for each in shares for text in _why(each)]
+    yield from ("", *said) if said else ()
     yield from ("",) if seen.ranks else ()
     ranks = sorted(seen.ranks.items(), key=lambda each: each[0][:2])
-    yield from _table([_rank(rank, shares.get(place)) for (_, _, place), rank in ranks])
+    yield from _table([_rank(rank, seen.shares.get(place)) for (_, _, place), rank in ranks])
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -62,11 +56,12 @@ def _cell(header: str, row: Row) -> Cell:
 def _gpu(seen: SeenShare) -> Row:
     totals, memory, most = seen.share.totals, seen.share.memory, seen.memory_bytes
     held, idle, gibibytes = seen.held_seconds, totals.held_idle_seconds, numbers.gibibytes
+    known, lower, upper = seen.saturated
     return {
         "GPU": seen.name,
-        "NAME": numbers.model_name(seen.device.name),
+        "NAME": numbers.model_name(seen.gpu.device.name),
         "UTIL": _part(totals.busy_seconds, totals.observed_seconds.get("utilization")),
-        "SAT": _band(*seen.saturated),
+        "SAT": numbers.span(lower / known, upper / known) if known else None,
         "PEAK MEM GiB": f"{gibibytes(most)}/{gibibytes(memory.total_bytes)}" if memory else None,
         "ENERGY Wh": _hours(seen.energy_joules),
         "HELD GPU-h": _hours(held),
@@ -88,30 +83,20 @@ def _rank(rank: Rank, gpu: SeenShare | None) -> Row:
     }
 
 
-def _limited(seen: SeenShare) -> Iterator[str]:
-    whole = sum(seen.share.totals.limited_seconds.values()) or 1.0
-    parts = sorted(seen.share.totals.limited_seconds.items(), key=lambda each: -each[1])
-    said = [
-        f"{name} {numbers.percent(part / whole)}"
-        for name, part in parts
-        if part / whole > NOTABLE_RATIO
-    ]
-    yield from [", ".join(said)] if said else ()
-
-
-def _causes(seen: SeenShare) -> Iterator[str]:
+def _why(seen: SeenShare) -> Iterator[str]:
+    """Yield what it was limited by, as shares of the observed time, and the causes."""
+    limited = seen.share.totals.limited_seconds
+    whole = sum(limited.values())
+    parts = sorted(((part / whole, name) for name, part in limited.items() if part), reverse=True)
+    if parts:
+        yield f"limited by {', '.join(f'{name} {numbers.percent(part)}' for part, name in parts)}"
     for seconds, found in sorted(seen.causes.values(), key=lambda each: -each[0]):
         recoverable = f" Recoverable: {costs}." if (costs := cost(found)) else ""
-        yield f"{numbers.duration(seconds)}: {found.cause}: {sentence(found)}{recoverable}"
+        yield f"for {numbers.duration(seconds)} {found.cause}: {sentence(found)}{recoverable}"
 
 
 def _part(seconds: float | None, whole: float | None) -> str | None:
     return numbers.percent(seconds / whole) if seconds is not None and whole else None
-
-
-def _band(seconds: float, lower: float, upper: float) -> str | None:
-    is_known = seconds and upper - lower <= WIDEST_BAND_RATIO * seconds
-    return numbers.span(lower / seconds, upper / seconds) if is_known else None
 
 
 def _hours(seconds: float | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from exporter.model.diagnosis import Diagnosis
-from exporter.model.reading import Device, share_name
+from exporter.model.reading import share_name
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 
 Key = tuple[str | None, int | None]
@@ -36,7 +36,7 @@ def own_shares(snapshot: Snapshot, environ: Mapping[str, str]) -> set[Key]:
 class SeenShare:
     """A GPU or MIG instance: the last reading, and what the totals of a share do not have."""
 
-    device: Device
+    gpu: Gpu
     share: Share
     joules: tuple[float, ...] = ()
     """Of the board: the first and the last reading of its counter."""
@@ -68,7 +68,7 @@ class SeenShare:
     @property
     def name(self) -> str:
         """Its GPU's index: 2, or 2/1 of an instance."""
-        return share_name(self.device.index, self.share.gpu_instance)
+        return share_name(self.gpu.device.index, self.share.gpu_instance)
 
     @property
     def energy_joules(self) -> float | None:
@@ -83,43 +83,44 @@ class Seen:
     environ: Mapping[str, str]
     """Of the job."""
     began: float = 0.0
-    ended: float = 0.0
-    """Unix times of the first and the last snapshot."""
-    problem: str | None = None
-    """Why no GPU could be read."""
+    """Unix time of the first snapshot."""
+    last: Snapshot = field(default_factory=lambda: Snapshot(0.0))
     ranks: dict[tuple[str, int, Key], Rank] = field(default_factory=dict)
     _own: set[Key] = field(default_factory=set)
     _shares: dict[Key, SeenShare] = field(default_factory=dict)
+    """Of all GPUs: one may be known to be the job's only later."""
 
     def take(self, snapshot: Snapshot, seconds: float) -> None:
         """Take one more snapshot, which holds for the `seconds` before it."""
-        self.began = self.began or snapshot.timestamp_seconds
-        self.ended, self.problem = snapshot.timestamp_seconds, snapshot.problem
+        self.began, self.last = self.began or snapshot.timestamp_seconds, snapshot
         for rank in snapshot.ranks:
             self.ranks[rank.job, rank.rank, (rank.gpu_uuid, rank.gpu_instance)] = rank
         self._own |= own_shares(snapshot, self.environ)
         for gpu in snapshot.gpus:
             for share in gpu.shares:
                 key = (gpu.device.uuid, share.gpu_instance)
-                self._shares.setdefault(key, SeenShare(gpu.device, share)).take(gpu, share, seconds)
+                self._shares.setdefault(key, SeenShare(gpu, share)).take(gpu, share, seconds)
 
     @property
     def shares(self) -> dict[Key, SeenShare]:
-        """Those of the job, by index."""
-        found = [each for each in self._shares.items() if each[0] in self._own]
-        return dict(sorted(found, key=lambda each: (each[1].device.index, each[0][1] or 0)))
+        """Those of the job."""
+        return {key: each for key, each in self._shares.items() if key in self._own}
+
+    @property
+    def seconds(self) -> float:
+        """Return for how long it was seen."""
+        return self.last.timestamp_seconds - self.began
 
     def known(self) -> dict[str, object]:
         """Return what a job cannot know itself, by the keys of the file of ``run --summary``."""
-        shares = self.shares.values()
-        if not shares:
-            return {}
-        seconds, lower, upper = map(sum, zip(*(each.saturated for each in shares), strict=True))
-        bounds = [min(each / seconds, 1.0) for each in (lower, upper) if seconds]
+        shares = [*self.shares.values()]
+        seconds, *sums = (sum(each.saturated[place] for each in shares) for place in range(3))
+        bounds = [min(each / seconds, 1.0) for each in sums if seconds]
         joules = [each.energy_joules for each in shares]
-        return {
-            "gpu_seconds": len(shares) * (self.ended - self.began),
-            **({"saturation_bounds": bounds} if lower < upper else {}),
-            **({"saturation_ratio": bounds[0]} if bounds and lower == upper else {}),
-            **({} if None in joules else {"energy_joules": sum(filter(None, joules))}),
+        known = {
+            "gpu_seconds": len(shares) * self.seconds if shares else None,
+            "saturation_ratio": bounds[0] if len({*bounds}) == 1 else None,
+            "saturation_bounds": bounds if len({*bounds}) == 2 else None,
+            "energy_joules": None if None in joules or not joules else sum(filter(None, joules)),
         }
+        return {key: value for key, value in known.items() if value is not None}

@@ -13,7 +13,6 @@ import signal
 import socket
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from select import select
@@ -28,8 +27,6 @@ START_SECONDS, REPORT_SECONDS = 20.0, 15.0
 KillWait gives by default."""
 READY = b"ready"
 """What the daemon says when it listens, and again when it has reported."""
-LONGEST_PATH = 107
-"""Of a Unix socket, in bytes."""
 _PR_SET_PDEATHSIG, _SI_KERNEL = 1, 0x80
 
 
@@ -87,16 +84,13 @@ def supervise(
 def _socket_path(environ: Environment) -> str:
     """Return the path of the daemon's socket, in a private folder: one for a step on a node."""
     own = step_of(environ) if "SLURM_STEP_ID" in environ else os.getpid()
-    name = f"roofline-job-{own}-{node_of(environ)}/training.sock"
-    path = f"{tempfile.gettempdir()}/{name}"
-    path = path if len(os.fsencode(path)) <= LONGEST_PATH else f"/tmp/{name}"  # noqa: S108
-    folder = os.path.dirname(path)
+    folder = f"/tmp/roofline-job-{own}-{node_of(environ)}"  # noqa: S108
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
     found = os.lstat(folder)
     if (found.st_uid, found.st_mode) != (os.getuid(), stat.S_IFDIR | 0o700):
         raise PermissionError(f"{folder}: somebody else's, or open to others")
-    return path
+    return f"{folder}/training.sock"
 
 
 def _started(path: str, environ: Environment, report: str | None) -> tuple[int, socket.socket]:

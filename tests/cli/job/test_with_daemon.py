@@ -7,12 +7,11 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
+import secrets
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import termios
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -50,11 +49,11 @@ raise SystemExit(3)
 
 
 class Runs:
-    """Starts runs on a fake driver, in a folder for their sockets."""
+    """Starts runs on a fake driver, on a node of their own."""
 
-    def __init__(self, folder: Path, driver: FakeNvml) -> None:
-        self.sockets, self.folder = folder, driver.directory
-        self.driver = driver
+    def __init__(self, node: str, driver: FakeNvml) -> None:
+        self.node, self.driver, self.folder = node, driver, driver.directory
+        self.sockets = Path(f"/tmp/roofline-job-4711.0-{node}")
         self._started: list[subprocess.Popen[str]] = []
 
     def start(
@@ -69,7 +68,7 @@ class Runs:
         """Start the job that these words are, with these variables more."""
         given = {
             **self.driver.environment(),
-            "TMPDIR": str(self.sockets),
+            "SLURMD_NODENAME": self.node,
             "CUDA_VISIBLE_DEVICES": "0",
             **(step or {}),
             **variables,
@@ -102,14 +101,14 @@ class Runs:
         return self.folder / "report.txt"
 
     def left(self) -> list[str]:
-        """What is left: files in the folder of the sockets, and processes that know it."""
-        needle = f"TMPDIR={self.sockets}".encode()
+        """What is left: folders of sockets, and processes that know the name of the node."""
+        needle = f"SLURMD_NODENAME={self.node}".encode()
         pids = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if needle in (entry / "environ").read_bytes() and _is_alive(entry):
                     pids.append(entry.name)
-        return [*(path.name for path in self.sockets.glob("roofline-*")), *pids]
+        return [*map(str, Path("/tmp").glob(f"roofline-job-*-{self.node}")), *pids]
 
     def stop(self) -> None:
         for process in self._started:
@@ -120,7 +119,6 @@ class Runs:
         for pid in self.left():
             with contextlib.suppress(ValueError, ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        shutil.rmtree(self.sockets, ignore_errors=True)
 
 
 def _control(terminal: int) -> None:
@@ -140,11 +138,8 @@ def _is_alive(process: Path) -> bool:
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
     """Runs whose driver has two GPUs; the first is given to them."""
-    # Paths of sockets have to be shorter than those of tests may be.
-    made = Runs(
-        Path(tempfile.mkdtemp(prefix="rl-", dir="/tmp")),
-        FakeNvml(tmp_path / "nvml", {"devices": [GPU, GPU]}),
-    )
+    driver = FakeNvml(tmp_path / "nvml", {"devices": [GPU, GPU]})
+    made = Runs(f"node-{secrets.token_hex(4)}", driver)
     yield made
     made.stop()
 
@@ -216,12 +211,12 @@ def test_without_a_file_it_is_in_the_log(runs: Runs) -> None:
     _, _, lines = _said(runs.start("true", report=False))
     assert lines[0] == "roofline-exporter: the report:"
 
-    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "resnet", "SLURMD_NODENAME": "gpu17"}
+    slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NAME": "resnet"}
     slurm |= {"SLURM_STEP_ID": "2", "SLURM_SUBMIT_DIR": str(runs.folder)}
     _, _, lines = _said(runs.start("true", report=False, step=slurm))
-    file = runs.folder / "roofline-4711.2-gpu17.txt"
+    file = runs.folder / f"roofline-4711.2-{runs.node}.txt"
     assert lines == [f"roofline-exporter: the report is in {file}"]
-    assert file.read_text().startswith("job   4711.2\nname  resnet\nnode  gpu17\n")
+    assert file.read_text().startswith(f"job   4711.2\nname  resnet\nnode  {runs.node}\n")
 
     _, _, lines = _said(
         runs.start("true", report=False, step=slurm | {"SLURM_SUBMIT_DIR": "/proc"})
@@ -279,7 +274,7 @@ sys.stdin.read()
 
 def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
     """Its folder is private; the first task has it, and the report."""
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
     tasks = [
         runs.start(
             *("sh", "-c", f'{sys.executable} -c "{LOOK}" < {fifo}'),
@@ -292,7 +287,7 @@ def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
     for task in tasks:
         assert task.stdout is not None
         seen.append(Path(task.stdout.readline().strip()))
-    socket = runs.sockets / "roofline-job-4711.0-gpu17/training.sock"
+    socket = runs.sockets / "training.sock"
     assert seen == [socket] * 3
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (socket.parent, socket)]
     assert modes == [0o700, 0o600]
@@ -324,8 +319,8 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
         "roofline-exporter: run: no daemon of its own, the job runs without: ROOFLINE_POLL_INTERVAL"
     )
 
-    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "gpu17"}
-    others = runs.sockets / "roofline-job-4711.0-gpu17"
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
+    others = runs.sockets
     others.mkdir(mode=0o755)
     code, out, (line,) = _said(runs.start(*show, step=step))
     assert (code, out) == (0, "none\n")

@@ -27,9 +27,10 @@ def report(seen: Seen, names: Mapping[str, str | None]) -> str:
 
 def _lines(seen: Seen, names: Mapping[str, str | None]) -> Iterator[str]:
     shares = sorted(seen.shares.values(), key=lambda each: each.gpu.device.index)
-    began, ended = numbers.iso_time(seen.began), numbers.iso_time(seen.last.timestamp_seconds)
+    began, ended = seen.began, seen.last.timestamp_seconds
     yield from (f"{key:6}{safe(name)}" for key, name in names.items() if name)
-    yield f"time  {numbers.duration(seen.seconds)}, {began} to {ended}"
+    times = f"{numbers.iso_time(began)} to {numbers.iso_time(ended)}"
+    yield f"time  {numbers.duration(ended - began)}, {times}"
     yield ""
     if not shares:
         yield ": ".join(filter(None, ("no GPU of this job was seen", seen.last.problem)))

@@ -106,21 +106,20 @@ class Seen:
         """Those of the job."""
         return {key: each for key, each in self._shares.items() if key in self._own}
 
-    @property
-    def seconds(self) -> float:
-        """Return for how long it was seen."""
-        return self.last.timestamp_seconds - self.began
-
     def known(self) -> dict[str, object]:
         """Return what a job cannot know itself, by the keys of the file of ``run --summary``."""
         shares = [*self.shares.values()]
         seconds, *sums = (sum(each.saturated[place] for each in shares) for place in range(3))
-        bounds = [min(each / seconds, 1.0) for each in sums if seconds]
+        bounds = sorted({min(each / seconds, 1.0) for each in sums if seconds})
         joules = [each.energy_joules for each in shares]
-        known = {
-            "gpu_seconds": len(shares) * self.seconds if shares else None,
-            "saturation_ratio": bounds[0] if len({*bounds}) == 1 else None,
-            "saturation_bounds": bounds if len({*bounds}) == 2 else None,
-            "energy_joules": None if None in joules or not joules else sum(filter(None, joules)),
+        lasted = self.last.timestamp_seconds - self.began
+        return {
+            **({"gpu_seconds": len(shares) * lasted} if shares else {}),
+            **({"saturation_ratio": bounds[0]} if len(bounds) == 1 else {}),
+            **({"saturation_bounds": bounds} if len(bounds) == 2 else {}),
+            **(
+                {"energy_joules": sum(filter(None, joules))}
+                if shares and None not in joules
+                else {}
+            ),
         }
-        return {key: value for key, value in known.items() if value is not None}

@@ -109,6 +109,23 @@ def test_saturation_is_the_mean_of_its_bounds_over_the_time_that_they_were_known
     assert upper / seconds == pytest.approx((measured + 0.5) / 2)
 
 
+def test_a_summary_gets_what_is_known_and_no_more() -> None:
+    """One number where the saturation was measured, else its bounds; nothing without a GPU."""
+    measured, bounded = h100_training(0), t4_estimate(0)
+
+    (share,) = measured.shares
+    assert share.saturation is not None
+    assert _seen(snapshot(measured), snapshot(_later(measured, 9.0, 1)), given="0").known() == {
+        "gpu_seconds": 1800.0,
+        "saturation_ratio": pytest.approx(share.saturation.bounds.lower),
+        "energy_joules": 9.0,
+    }
+    known = _seen(snapshot(bounded), snapshot(bounded), given="0").known()
+    assert isinstance(known["saturation_bounds"], list)
+    assert "saturation_ratio" not in known
+    assert _seen(snapshot(measured)).known() == {}
+
+
 OTHER = "GPU-99999999-0000-0000-0000-000000000000"
 
 

@@ -42,7 +42,7 @@ def serve(run: socket.socket, path: str, environ: Environment, given: str | None
     parts.start()
     run.sendall(READY)
     seen = Seen(environ)
-    _watch(run, parts, seen)
+    watch(run, parts, seen)
     _write(seen, given, environ)
     _amend(seen, environ.get(VARIABLE))
     parts.stop()
@@ -50,7 +50,8 @@ def serve(run: socket.socket, path: str, environ: Environment, given: str | None
     run.sendall(READY)
 
 
-def _watch(run: socket.socket, parts: Parts, seen: Seen) -> None:
+def watch(run: socket.socket, parts: Parts, seen: Seen) -> None:
+    """Tick until the other end of `run` has ended, and for a while until all ranks have."""
     interval = parts.settings.poll_interval_seconds
     due = before = monotonic()
     ends, others_run = inf, True

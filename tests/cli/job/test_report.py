@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from exporter.cli.job.daemon import watch
 from exporter.cli.job.report import report
 from exporter.cli.job.seen import Seen, own_shares
 from exporter.model.diagnosis import Diagnosis
@@ -124,6 +128,28 @@ def test_a_summary_gets_what_is_known_and_no_more() -> None:
     assert isinstance(known["saturation_bounds"], list)
     assert "saturation_ratio" not in known
     assert _seen(snapshot(measured)).known() == {}
+
+
+def test_the_ranks_of_other_tasks_may_end_later() -> None:
+    """When the first task has ended, the daemon still takes their last reports."""
+    run, ended = socket.socketpair()
+    ended.close()
+    rank = rank_on_gpu(0)
+    lasts = [
+        with_training(snapshot(h100_training(0)), replace(rank, processes=count))
+        for count in (1, 1, 0, 0)
+    ]
+    ticks = iter(lasts)
+    parts: Any = SimpleNamespace(
+        publisher=SimpleNamespace(tick=lambda: next(ticks)),
+        settings=SimpleNamespace(poll_interval_seconds=0.001),
+    )
+    seen = Seen({})
+
+    watch(run, parts, seen)
+
+    assert seen.last is lasts[2]
+    run.close()
 
 
 OTHER = "GPU-99999999-0000-0000-0000-000000000000"

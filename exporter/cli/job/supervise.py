@@ -12,12 +12,11 @@ import shutil
 import signal
 import socket
 import stat
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from select import select
 
-Environment = Mapping[str, str]
+from exporter.cli.job.step import READY, Environment, node_of, say, step_of
 
 FORWARDED = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
@@ -25,27 +24,7 @@ FORWARDED = frozenset(
 START_SECONDS, REPORT_SECONDS = 20.0, 15.0
 """How long the job waits for its daemon, and its exit code for the report: half of what Slurm's
 KillWait gives by default."""
-READY = b"ready"
-"""What the daemon says when it listens, and again when it has reported."""
 _PR_SET_PDEATHSIG, _SI_KERNEL = 1, 0x80
-
-
-def step_of(environ: Environment) -> str | None:
-    """Return JOB.STEP, as Slurm names it; None outside of Slurm."""
-    job = environ.get("SLURM_JOB_ID")
-    return job and f"{job}.{environ.get('SLURM_STEP_ID') or 'batch'}"
-
-
-def node_of(environ: Environment) -> str:
-    """Return the node's name, as Slurm has it, else the host's."""
-    return environ.get("SLURMD_NODENAME") or socket.gethostname()
-
-
-def say(text: str) -> None:
-    """Write to standard error, if that is possible."""
-    with suppress(AttributeError, OSError, ValueError):  # closed, from the start or now
-        sys.stderr.write(f"roofline-exporter: {text}\n")
-        sys.stderr.flush()
 
 
 def supervise(

@@ -44,26 +44,19 @@ def begin(path: str) -> dict[str, str]:
 
 def write_file(path: str, account: Account, ranks: int) -> None:
     """Write what an account did, unless the file is of a trainer whose loop ran longer."""
+    temporary = f"{path}.{os.urandom(4).hex()}"
     try:
         if _loop_seconds_of(path) > account.wall_ns / _SECOND:
             return
-        put(path, json.dumps(content(account, ranks), indent=2, allow_nan=False) + "\n")
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        _say_once(f"--summary {names.fit(path, 4096)} is not written: {reason}")
-
-
-def put(path: str, text: str) -> None:
-    """Write a file beside its place, then rename it."""
-    temporary = f"{path}.{os.urandom(4).hex()}"
-    try:
+        text = json.dumps(content(account, ranks), indent=2, allow_nan=False) + "\n"
         with open(temporary, "x", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)
-    except Exception:
+    except Exception as error:
         with suppress(OSError):
             os.unlink(temporary)
-        raise
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        _say_once(f"--summary {names.fit(path, 4096)} is not written: {reason}")
 
 
 def content(account: Account, ranks: int) -> dict[str, object]:

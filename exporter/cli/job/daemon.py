@@ -23,10 +23,11 @@ from exporter.cli.job.seen import Seen
 from exporter.cli.job.step import READY, Environment, node_of, say, step_of
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds, stale_after_seconds
-from roofline_job.summary_file import VARIABLE, put
 
 DEFAULTS = {"ROOFLINE_POLL_SLOW_INTERVAL": "2s"}
 """Short jobs have processes, too."""
+SUMMARY_FILE = "ROOFLINE_JOB_SUMMARY_FILE"
+"""As in ``roofline_job.summary_file``."""
 OTHERS_SECONDS = 10.0
 """How long it waits for ranks of the step's other tasks, which may end after the first."""
 
@@ -44,7 +45,7 @@ def serve(run: socket.socket, path: str, environ: Environment, given: str | None
     seen = Seen(environ)
     watch(run, parts, seen)
     _write(seen, given, environ)
-    _amend(seen, environ.get(VARIABLE))
+    _amend(seen, environ.get(SUMMARY_FILE))
     parts.stop()
     shutil.rmtree(os.path.dirname(path), ignore_errors=True)
     run.sendall(READY)
@@ -90,7 +91,11 @@ def _write(seen: Seen, given: str | None, environ: Environment) -> None:
 def _amend(seen: Seen, summary: str | None) -> None:
     """Add to the file of ``run --summary`` what only this knows, if rank 0 ran on this node."""
     if summary and any(rank == 0 for _, rank, _ in seen.ranks):
+        temporary = Path(f"{summary}.{os.urandom(4).hex()}")
         try:
-            put(summary, with_daemon(Path(summary).read_bytes(), seen.known()).decode())
+            content = with_daemon(Path(summary).read_bytes(), seen.known())
+            temporary.write_bytes(content)
+            temporary.replace(summary)
         except (OSError, ValueError) as error:
+            temporary.unlink(missing_ok=True)
             say(f"{summary}: what the daemon knows is not added: {error}")

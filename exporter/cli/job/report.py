@@ -12,8 +12,9 @@ from exporter.cli.terminal.table import UNKNOWN, Cell, Column, laid_out
 from exporter.model.snapshot import Rank
 from exporter.web.wording import numbers
 from exporter.web.wording.diagnosis import cost, sentence
+from exporter.web.wording.facts import WIDEST_BAND_RATIO
 
-TEXTS = ("GPU", "NAME", "JOB")
+TEXTS = ("GPU", "NAME", "SOURCE", "JOB")
 """The columns that are not numbers."""
 
 Row = Mapping[str, str | None]
@@ -58,11 +59,13 @@ def _gpu(seen: SeenShare) -> Row:
     totals, memory, most = seen.share.totals, seen.share.memory, seen.memory_bytes
     held, idle, gibibytes = seen.held_seconds, totals.held_idle_seconds, numbers.gibibytes
     known, lower, upper = seen.saturated
+    is_narrow = known and upper - lower <= WIDEST_BAND_RATIO * known
     return {
         "GPU": seen.name,
         "NAME": numbers.model_name(seen.gpu.device.name),
         "UTIL": _part(totals.busy_seconds, totals.observed_seconds.get("utilization")),
-        "SAT": numbers.span(lower / known, upper / known) if known else None,
+        "SAT": numbers.span(lower / known, upper / known) if is_narrow else None,
+        "SOURCE": ", ".join(seen.sources),
         "PEAK MEM GiB": f"{gibibytes(most)}/{gibibytes(memory.total_bytes)}" if memory else None,
         "ENERGY Wh": _hours(seen.energy_joules),
         "HELD GPU-h": _hours(held),

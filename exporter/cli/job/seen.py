@@ -45,6 +45,8 @@ class SeenShare:
     held_seconds: float | None = None
     saturated: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Seconds in which the saturation was known, and the integrals of its bounds."""
+    sources: dict[str, None] = field(default_factory=dict)
+    """Where it came from."""
     causes: dict[str, tuple[float, Diagnosis]] = field(default_factory=dict)
     """By slug: for how many seconds it held, and the last word on it."""
 
@@ -58,6 +60,7 @@ class SeenShare:
         if share.held is not None:
             self.held_seconds = (self.held_seconds or 0.0) + share.held * seconds
         if share.saturation is not None:
+            self.sources[share.saturation.source] = None
             (known, lower, upper), bounds = self.saturated, share.saturation.bounds
             more = (bounds.lower * seconds, bounds.upper * seconds)
             self.saturated = (known + seconds, lower + more[0], upper + more[1])

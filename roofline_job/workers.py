@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -218,25 +218,36 @@ def _idle_seconds(cores: Iterable[int]) -> float | None:
 
 
 def quota() -> tuple[float, float] | None:
-    """Return the least CPU quota of this process's control groups, and the seconds used of it.
-
-    Those of version 1 are not read.
-    """
+    """Return the least CPU quota of this process's control groups, and the seconds used of it."""
     try:
         lines = os.fsdecode(_read(f"{PROC}/self/cgroup")).splitlines()
     except OSError:
         return None
-    path = next((line[3:] for line in lines if line.startswith("0::/")), "")
-    found = []
-    while path:
+    return min(
+        (limit for line in lines for limit in _limits(*line.split(":", 2)[1:])), default=None
+    )
+
+
+def _limits(controllers: str, path: str) -> Iterator[tuple[float, float]]:
+    """Yield the quotas of a control group and those around it, of either version."""
+    if controllers and "cpu" not in controllers.split(","):
+        return
+    while True:
         try:
-            quota_us, period_us = map(int, _read(f"{CGROUPS}{path}/cpu.max").split())
-            used_us = int(_read(f"{CGROUPS}{path}/cpu.stat").split()[1])
-            found.append((quota_us / period_us, used_us / 1e6))
+            if controllers:
+                quota_us = int(_read(f"{CGROUPS}/cpu{path}/cpu.cfs_quota_us"))
+                period_us = int(_read(f"{CGROUPS}/cpu{path}/cpu.cfs_period_us"))
+                used = int(_read(f"{CGROUPS}/cpuacct{path}/cpuacct.usage")) / _SECOND
+            else:
+                quota_us, period_us = map(int, _read(f"{CGROUPS}{path}/cpu.max").split())
+                used = int(_read(f"{CGROUPS}{path}/cpu.stat").split()[1]) / 1e6
+            if quota_us > 0:
+                yield quota_us / period_us, used
         except (OSError, ValueError, IndexError):  # no such group here, or "max": no quota
             pass
-        path = path.rpartition("/")[0]
-    return min(found, default=None)
+        if path in ("", "/"):
+            return
+        path = os.path.dirname(path)
 
 
 def _read(path: str) -> bytes:

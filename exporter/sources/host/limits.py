@@ -31,8 +31,10 @@ def cores(procfs: str, sysfs: str, pid: int) -> Cores | None:
     numbers = _numbers(allowed)
     least = min(_quotas(procfs, sysfs, pid), default=None)
     if least is not None and least[0] < len(numbers):
-        used_us = _read(least[1]).partition("usage_usec ")[2].partition("\n")[0]
-        return Cores(least[0], int(used_us) / 1e6 if used_us.isdecimal() else None)
+        usage = _read(least[1]).split()
+        word = usage[1] if usage[:1] == ["usage_usec"] else "".join(usage[:1])
+        per_second = 1e6 if usage[:1] == ["usage_usec"] else 1e9
+        return Cores(least[0], int(word) / per_second if word.isdecimal() else None)
     names = {f"cpu{number}" for number in numbers}
     rows = [row.split() for row in _read(Path(procfs) / "stat").splitlines()]
     times = [list(map(int, row[1:9])) for row in rows if row and row[0] in names]
@@ -48,17 +50,32 @@ def _numbers(ranges: str) -> list[int]:
 
 
 def _quotas(procfs: str, sysfs: str, pid: int) -> Iterator[tuple[float, Path]]:
-    """Yield the quotas of a process's control group and of those above, in cores, each with the
-    file that counts its use; none of version 1, or outside the exporter's own root."""
-    for line in read_file(procfs, pid, "cgroup").decode("utf-8", "replace").split("\n"):
-        _, is_unified, path = line.partition("0::/")
-        if not is_unified or ".." in path:
-            continue
-        for group in (PurePosixPath(path), *PurePosixPath(path).parents):
-            folder = Path(f"{sysfs}/fs/cgroup") / group
-            said = _read(folder / "cpu.max").split()
+    """Yield the quotas of a process's control groups and of those above, in cores, each with the
+    file that counts its use, in microseconds (version 2) or nanoseconds."""
+    for controllers, path in _groups(procfs, pid):
+        for group in (path, *PurePosixPath(path).parents):
+            if not controllers:
+                said = _read(Path(f"{sysfs}/fs/cgroup{group}/cpu.max")).split()
+                usage = Path(f"{sysfs}/fs/cgroup{group}/cpu.stat")
+            elif "cpu" in controllers.split(","):
+                folder = Path(f"{sysfs}/fs/cgroup/cpu{group}")
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                said = [_read(folder / name).strip() for name in names]
+                usage = Path(f"{sysfs}/fs/cgroup/cpuacct{group}/cpuacct.usage")
+            else:
+                break
             if len(said) == 2 and all(each.isdecimal() for each in said) and int(said[1]):
-                yield int(said[0]) / int(said[1]), folder / "cpu.stat"
+                yield int(said[0]) / int(said[1]), usage
+
+
+def _groups(procfs: str, pid: int) -> Iterator[tuple[str, str]]:
+    """Yield controllers (none: version 2) and path of each control group of a process."""
+    for line in read_file(procfs, pid, "cgroup").decode("utf-8", "replace").split("\n"):
+        _, first, rest = line.partition(":")
+        controllers, second, path = rest.partition(":")
+        # A group outside the exporter's own root cannot be read.
+        if first and second and path.startswith("/") and ".." not in path:
+            yield controllers, path
 
 
 def _read(path: Path) -> str:

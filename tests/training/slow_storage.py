@@ -14,10 +14,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.conftest import require_tool, unmet
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -29,7 +28,8 @@ SIZE_BYTES = 1 << 40
 def slow_storage(folder: Path, seconds: float) -> Iterator[Path]:
     """Mount it on a new folder; return the path of its file, each read of which takes `seconds`."""
     unmount = require_tool("fusermount3")
-    pytest.importorskip("mfusepy")
+    if find_spec("mfusepy") is None:
+        unmet("mfusepy is not installed")
     if not Path("/dev/fuse").exists():
         unmet("this machine has no /dev/fuse")
     folder.mkdir()

@@ -55,6 +55,12 @@ COMMANDS: Mapping[str, Command] = {
         "[GPU|JOB] [--json] [--url URL] [FLAGS]",
         ("url",),
     ),
+    "idle": Command(
+        "Say by its exit code whether GPUs have been idle for so long.",
+        "exporter.cli.idle",
+        "[--gpu|--pod|--job|--user NAME] [--for 30m] [--json] [--url URL] [FLAGS]",
+        ("url",),
+    ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
         "exporter.cli.specs.command",

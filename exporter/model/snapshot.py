@@ -236,6 +236,9 @@ class ShareTotals:
     last_busy_timestamp_seconds: float | None = None
     idle_for_seconds: float | None = None
     """For how long it has been idle without a break; 0 if it is not, None if not known."""
+    seen_busy_timestamp_seconds: float | None = None
+    """Unix time at which it was last seen busy; unlike `last_busy_timestamp_seconds` None before,
+    and not moved by a gap."""
     data_stall_lower_seconds: Mapping[str, float] = field(default_factory=dict)
     """By method of inference."""
     data_stall_upper_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -301,6 +304,8 @@ class Share:
     utilization: Utilization | None = None
     memory: Memory | None = None
     processes: tuple[Process, ...] | None = None
+    same_work_since_seconds: float | None = None
+    """Unix time from which on its workloads and the owners of its processes have been the same."""
     held: bool | None = None
     holder: Holder | None = None
     """Exactly one while the share is held."""

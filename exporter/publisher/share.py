@@ -88,6 +88,8 @@ class TrackedShare:
         self._skipped: list[BoardRound] = []
         """Those for which the counters gave no activity."""
         self.work = NO_WORK
+        self.same_work_since: float | None = None
+        self._users: object = None
         self.host: HostActivity | None = None
         self._observed_until: float | None = None
         """Monotonic time of the last interval that shows whether the share was idle."""
@@ -108,6 +110,9 @@ class TrackedShare:
         """
         reading, last, elapsed = read
         work_is_new = _identities(work) != _identities(self.work)
+        users = share_reading.processes and {each.owner for each in share_reading.processes}
+        if work_is_new or users != self._users or self.same_work_since is None:
+            self._users, self.same_work_since = users, reading.timestamp_seconds
         self.work = work
         share_reading = self._expected(share_reading, read, rules)
         skipped = share_reading.counters is not None and share_reading.activity is None
@@ -262,6 +267,7 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         utilization=reading.vitals.utilization if share_reading.gpu_instance is None else None,
         memory=share_reading.memory,
         processes=share_reading.processes,
+        same_work_since_seconds=share.same_work_since,
         held=derived.held,
         holder=with_workload(derived.holder, share.work),
         work=share.work,

@@ -162,6 +162,7 @@ class ShareIntegral:
         """By field of `ShareTotals`."""
         self._last_busy = started_unix_seconds
         self._idle_for: float | None = None
+        self._seen_busy: float | None = None
         self._unopened_for: float | None = None
 
     def add(
@@ -203,7 +204,7 @@ class ShareIntegral:
             self._idle_for = (self._idle_for or 0.0) + interval.seconds
         elif derived.idle is not None:
             self._idle_for = 0.0
-            self._last_busy = unix_seconds
+            self._last_busy = self._seen_busy = unix_seconds
 
     def add_allocated(
         self, seconds: float, *, allocated: bool | None, held: bool | None, anew: bool = False
@@ -254,6 +255,7 @@ class ShareIntegral:
             **known,
             last_busy_timestamp_seconds=self._last_busy if "idle_seconds" in self._sums else None,
             idle_for_seconds=self._idle_for,
+            seen_busy_timestamp_seconds=self._seen_busy,
             unopened_for_seconds=self._unopened_for,
         )
 

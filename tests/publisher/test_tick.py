@@ -689,3 +689,29 @@ def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
     usual = "bf16_tensor" if device is H100 else "fp16_tensor"
     assert share.ceilings is not None
     assert share.ceilings.assumed_precision == (f"{configured}_tensor" if configured else usual)
+
+
+def test_when_it_was_seen_busy_outlives_a_gap(bench: Bench) -> None:
+    """It is not known before, and a gap is no sight of work."""
+    for _ in range(3):
+        shown = gpu(bench.tick(H100, activity=QUIET)).shares[0].totals
+        assert shown.seen_busy_timestamp_seconds is None
+    bench.tick(H100, activity=BUSY)
+    seen = bench.clock.time()
+    after = gpu(bench.tick(H100, seconds=16.0, activity=QUIET)).shares[0].totals
+    assert after.seen_busy_timestamp_seconds == seen
+
+
+def test_since_when_the_same_users_are_on_a_gpu(bench: Bench) -> None:
+    """Another process of one is no change; another user, or none, is."""
+    ada, bob = (Process(pid, "compute", owner=owner) for pid, owner in ((1, "ada"), (2, "bob")))
+
+    def since(*processes: Process) -> float | None:
+        now = bench.tick(H100, activity=QUIET, processes=processes)
+        return gpu(now).shares[0].same_work_since_seconds
+
+    first = since(ada)
+    assert first == bench.clock.time()
+    assert since(dataclasses.replace(ada, pid=3)) == since(ada) == first
+    assert since(ada, bob) == bench.clock.time()
+    assert since() == bench.clock.time()

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Annotated
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Query, Response
 from starlette.exceptions import HTTPException
 
 from exporter import __version__
@@ -22,6 +23,7 @@ from exporter.web.api.convert import (
 )
 from exporter.web.api.models.diagnosis import DiagnosisAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
+from exporter.web.api.models.idle import IdleAnswer, IdleForJson
 from exporter.web.api.models.json import Json, Problem, json_text
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
@@ -29,6 +31,7 @@ from exporter.web.api.openapi import described
 from exporter.web.api.readings import readings
 from exporter.web.error_handler import refuse
 from exporter.web.facts import notice_of
+from exporter.web.idle_for import Asked, idle_for, seconds_of
 from exporter.web.query_params import requested_gpu
 from exporter.web.store import Store
 from exporter.web.threads import Threads
@@ -108,6 +111,32 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
     def diagnosis() -> Response:
         """The known causes that each GPU shows now: finding, advice, evidence, cost."""
         return _answer(diagnosis_answer(store.latest()))
+
+    @app.get("/api/v1/idle", response_model=IdleAnswer)
+    @threads.aside
+    def idle(
+        for_: Annotated[str, Query(alias="for")] = "30m",
+        gpu: str | None = None,
+        pod: str | None = None,
+        job: str | None = None,
+        user: str | None = None,
+    ) -> Response:
+        """Whether all GPUs that are asked for have been idle for so long: idle, busy, not_known."""
+        try:
+            seconds = seconds_of(for_)
+        except ValueError as error:
+            raise HTTPException(400, f"for: {error}, got {for_!r}") from None
+        snapshot = store.latest()
+        asked = Asked(gpu, pod, job, user)
+        state, reason, found = idle_for(snapshot, store.age_seconds(), seconds, asked)
+        return _answer(
+            IdleAnswer(
+                timestamp_seconds=None if snapshot is None else snapshot.timestamp_seconds,
+                state=state,
+                reason=reason,
+                gpus=[IdleForJson(**each._asdict()) for each in found],
+            )
+        )
 
     @app.get("/api/v1/specs", response_model=SpecsAnswer, summary="GPU models")
     @threads.aside

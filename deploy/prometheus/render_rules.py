@@ -97,8 +97,9 @@ _OF_SHARE = "$labels.instance $labels.uuid $labels.gpu_instance"
 # At most one series is asked for; without one the text is empty. The workload is whose the GPU is.
 _HOLDER = (
     f"{{{{ with printf `gpu_holder_info{{{_SHARE}}} * on (instance, uuid, gpu_instance)"
-    " group_left (owner) gpu:gpu_workload_owner:info or on (instance, uuid, gpu_instance)"
-    f" gpu_holder_info{{{_SHARE}}}` {_OF_SHARE} {_OF_SHARE} | query }}}}{{{{ with . | first }}}}"
+    f" group_left (owner) gpu:gpu_workload_owner:info{{{_SHARE}}}"
+    f" or on (instance, uuid, gpu_instance) gpu_holder_info{{{_SHARE}}}`"
+    f" {_OF_SHARE} {_OF_SHARE} {_OF_SHARE} | query }}}}{{{{ with . | first }}}}"
     ' It is now held by {{ or .Labels.owner "an unknown user" }}'
     ' ({{ or .Labels.command "unknown command" }}).{{ end }}{{ end }}'
 )
@@ -106,6 +107,10 @@ _HOLDER = (
 _CAUSES = (
     f"{{{{ range printf `gpu_diagnosis{{{_SHARE}}}` {_OF_SHARE} | query | sortByLabel `cause` }}}}"
     " The GPU shows the cause {{ .Labels.cause }} (<links.causes>#{{ .Labels.cause }}).{{ end }}"
+)
+_CAUSE_URL = (
+    f"{{{{ with printf `gpu_diagnosis{{{_SHARE}}}` {_OF_SHARE} | query | sortByLabel `cause` }}}}"
+    "<links.causes>#{{ . | first | label `cause` }}{{ end }}"
 )
 # A GPU of the same owner that works while others of its work are held idle.
 _SIBLING = (
@@ -123,6 +128,16 @@ _WORKLOADS = (
     ' Among them: {{ range $i, $one := sortByLabel "owner" . }}'
     "{{ if $i }}, {{ end }}{{ $one.Labels.owner }}{{ end }}.{{ end }}{{ end }}"
 )
+_HOURS = {
+    "held_idle": "holder:gpu_held_idle_seconds:hours1d",
+    "unopened": "workload:gpu_allocated_unopened_seconds:hours1d",
+}
+# Recorded only where prices are set.
+_PRICE = (
+    " * on (instance, uuid, gpu_instance) group_right () max by (instance, uuid, gpu_instance,"
+    f" currency) (gpu:gpu_price_per_hour:max{{{_SHARE}}})"
+)
+_COST = "{{ printf `%.2f` .Value }}{{ with .Labels.currency }} {{ . }}{{ end }}"
 # How long the owner has had the GPU unopened, today.
 _UNOPENED = (
     "{{ with printf `round(3600 * workload:gpu_allocated_unopened_seconds:hours1d"
@@ -155,6 +170,15 @@ _RANKS = (
 )
 
 
+def _today(hours: str, factor: str, shown: str) -> str:
+    """Return what an owner's GPU-hours of a day come to; nothing where a factor is not recorded."""
+    return (
+        f'{{{{ with printf `{hours}{factor}` {_OF_SHARE} (or $labels.owner "")'
+        f"{f' {_OF_SHARE}' if factor else ''} | query }}}}{{{{ with . | first }}}}{shown}"
+        "{{ end }}{{ end }}"
+    )
+
+
 def _known() -> dict[str, Value]:
     """Return what the user does not set: it comes from the exporter's own tables."""
     values: dict[str, Value] = {
@@ -179,11 +203,16 @@ def _known() -> dict[str, Value]:
         "text.gpu_variable": f"{_BY_UUID}&var-gpu={_INDEX}{{{{ end }}}}",
         "text.holder": _HOLDER,
         "text.causes": _CAUSES,
+        "text.cause_url": _CAUSE_URL,
         "text.sibling": _SIBLING,
         "text.workloads": _WORKLOADS,
         "text.unopened": _UNOPENED,
         "text.ranks": _RANKS,
     }
+    for what, series in _HOURS.items():
+        hours = f"sum by (instance, uuid, gpu_instance) ({series}{{{_SHARE}, owner=%q}})"
+        values[f"hours.{what}"] = _today(hours, "", "{{ printf `%.1f` .Value }}")
+        values[f"cost.{what}"] = _today(hours, _PRICE, _COST)
     tiers: tuple[Tier, ...] = ("critical", "warning")
     for tier in tiers:
         codes = _codes(tier)

@@ -109,6 +109,16 @@ def pod(name: str, labels: Labels = GPU, spell: tuple[float, float] = (0, 1e9)) 
     return workload("kubernetes", labels, spell, namespace=namespace, pod=of_pod, container="main")
 
 
+def owned(owner: str) -> Labels:
+    """What an alert says of the owner of its GPU; see `gpu:gpu_workload_labels:info`."""
+    found: dict[str, str] = {"owner": owner}
+    if "/" in owner:
+        found["workload_namespace"], found["workload_pod"] = owner.split("/")
+    elif ", job " in owner:
+        found["workload_user"], found["workload_job"] = owner.split(", job ")
+    return found
+
+
 def given(
     *spells: tuple[str, float, float], held_value: float | Value = 0, labels: Labels = GPU
 ) -> list[Series]:
@@ -524,13 +534,13 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             "a pod that never opens it",
             37,
             given(("team-a/notebook-7", 0, 1e9)),
-            {**BY_UUID, "owner": "team-a/notebook-7", **WARNING},
+            {**BY_UUID, **owned("team-a/notebook-7"), **WARNING},
         ),
         fires(
             "opened and closed long ago",
             97,
             given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 1), (3600, 0))),
-            {**BY_UUID, "owner": "team-a/train-0", **WARNING},
+            {**BY_UUID, **owned("team-a/train-0"), **WARNING},
         ),
         quiet(
             "after a long start",

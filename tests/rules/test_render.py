@@ -348,7 +348,8 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     written = [tmp_path / "rules" / name for name in ("alerts.yml", "recording.yml")]
     run("check", "rules", *map(str, written))
     alerts, recording = (file.read_text(encoding="utf-8") for file in written)
-    assert ">= 0.5\n        for: 5s" in alerts
+    assert ">= 0.5,\n" in alerts
+    assert "for: 5s" in alerts
     assert "https://wiki.example/gpu#gpuheldidle" in alerts
     assert "https://grafana.example/d/roofline-idle" in alerts
     assert 'class!~"notebook|serving|display|system"}[20s])' in recording

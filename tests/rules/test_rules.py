@@ -19,7 +19,14 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.model.xids import XIDS
 from tests.rows import label_names
 from tests.rules.promtool import run
-from tests.rules.rules import ALERTS, FILES, RECORDED, RECORDED_NAME, RULES, read_by
+from tests.rules.rules import (
+    ALERTS,
+    FILES,
+    RECORDED,
+    RECORDED_NAME,
+    RULES,
+    read_by,
+)
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
@@ -40,6 +47,7 @@ def _title(rule: Mapping[str, Any]) -> str:
     return f"{rule.get('alert', rule.get('record'))} {severity}".strip()
 
 
+WASTED = {"GpuHeldIdle", "GpuAllocatedUnopened"}
 ALERT_RULES = [rule for both in ALERTS.values() for rule in both]
 
 
@@ -96,7 +104,10 @@ def test_alerts_say_what_to_do(rule: Mapping[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     annotations = rule["annotations"]
     # Where Grafana is, only a user knows: a link to nowhere helps nobody.
-    assert annotations.keys() == {"summary", "description", "runbook_url"}
+    counted = {"gpu_hours", "cost"} if rule["alert"] in WASTED else set()
+    caused = {"cause_url"} if "gpu_diagnosis" in annotations.get("cause_url", "") else set()
+    always = {"summary", "description", "runbook_url"}
+    assert annotations.keys() == always | counted | caused
     assert re.fullmatch(r"[A-Z][^.\n]+\.", _plain(annotations["summary"]))
     assert "{{" in annotations["description"]
     assert re.search(r"\.(\{\{ end \}\})*$", annotations["description"].strip())

@@ -25,6 +25,7 @@ from tests.rules.cases import (
     held,
     kubelet_reading,
     orphan,
+    owned,
     pod,
     wanted,
     workload,
@@ -92,7 +93,7 @@ def test_who_holds_a_gpu_idle(
 ) -> None:
     """In the summary, and at the end of what was observed."""
     rows, at = [UP, *held(1), *work], 40 * MINUTE
-    labels = {**BY_UUID, **HOLDER, "owner": owner, **WARNING}
+    labels = {**BY_UUID, **HOLDER, **owned(owner), **WARNING}
     gpu = "GPU 0 of node-1:19400"
     text(
         tmp_path,
@@ -166,6 +167,47 @@ def test_a_hang_has_a_second_witness(said: Mapping[str, float], more: str, tmp_p
         description="GPU 0 of node-1:19400 was busy for 100 % of the last 10m, but did no work and"
         f" moved no data.{more} Look for a rank that died or hangs: check its stack (py-spy dump),"
         " NCCL's log, and Xids on the other GPUs.",
+    )
+
+
+@pytest.mark.parametrize(
+    "price",
+    [[], [gauge("gpu:gpu_price_per_hour:max", 2.5, currency="EUR")]],
+    ids=["no price", "a price"],
+)
+@pytest.mark.parametrize(
+    ("alert", "reads", "rows", "labels", "cost"),
+    [
+        ("GpuHeldIdle", "holder:gpu_held_idle_seconds:hours1d", held(1), HOLDER, "3.70 EUR"),
+        (
+            "GpuAllocatedUnopened",
+            "workload:gpu_allocated_unopened_seconds:hours1d",
+            given(("team-a/eval-0", 0, 1e9)),
+            owned("team-a/eval-0"),
+            "3.75 EUR",
+        ),
+    ],
+    ids=["held idle", "unopened"],
+)
+def test_what_an_owner_has_wasted_today(
+    alert: str,
+    reads: str,
+    rows: Sequence[Series],
+    labels: Labels,
+    cost: str,
+    price: Sequence[Series],
+    tmp_path: Path,
+) -> None:
+    """In GPU-hours, and in money only where a price is recorded."""
+    text(
+        tmp_path,
+        alert,
+        [UP, *rows, *price],
+        90 * MINUTE - 30,
+        {**BY_UUID, **labels, **WARNING},
+        [reads],
+        gpu_hours="1.5",
+        cost=cost if price else "",
     )
 
 

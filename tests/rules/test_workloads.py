@@ -13,6 +13,7 @@ from tests.rules.cases import (
     GPU,
     HOLDER,
     NODE,
+    RANK,
     WARNING,
     Case,
     firing,
@@ -20,7 +21,9 @@ from tests.rules.cases import (
     given,
     held,
     held_by,
+    owned,
     pod,
+    rank,
     workload,
 )
 from tests.rules.promtool import (
@@ -117,6 +120,86 @@ def test_an_owner_has_the_name_that_people_use(tmp_path: Path) -> None:
     check_all(tmp_path, [OWNER], tests)
 
 
+LABELLED: Sequence[tuple[Sequence[Series], Labels]] = (
+    ([pod("team-a/train-0")], {"namespace": "team-a", "pod": "train-0"}),
+    ([workload("slurm", job="4711", user="ada")], {"job": "4711", "user": "ada"}),
+    ([workload("slurm", job="4711_3")], {"job": "4711_3"}),
+    ([workload("slurm", user="ada", id="s01H2XC")], {"user": "ada"}),
+    ([workload("kubernetes", id=UID)], {}),
+    ([workload("container", container="web-1")], {}),
+    ([pod("a/p"), pod("a/q")], {}),
+    ([pod("a/p", INSTANCE)], {"namespace": "a", "pod": "p"}),
+)
+"""What is known of the workloads of a GPU, and the labels by which its alerts are routed."""
+
+
+def test_alerts_are_routed_by_what_the_owner_is_called(tmp_path: Path) -> None:
+    """A label that is not known is absent; of several workloads none is known."""
+    name = "gpu:gpu_workload_labels:info"
+    tests = [
+        Test(str(said), series, [value(name, AT, ({**_share(series[0]), **_named(said)}, 1.0))])
+        for series, said in LABELLED
+    ]
+    check_all(tmp_path, [name], tests)
+
+
+def _share(series: Series) -> Labels:
+    names = ("instance", "uuid", "gpu_instance")
+    return {name: series.labels[name] for name in names if name in series.labels}
+
+
+def _named(said: Labels) -> Labels:
+    return {f"workload_{what}": name for what, name in sorted(said.items())}
+
+
+STALLED: Sequence[tuple[Sequence[Series], Labels]] = (
+    ([], {}),
+    ([pod("team-a/train-0")], {"namespace": "team-a", "pod": "train-0"}),
+    ([pod("a/p"), pod("b/q")], {}),
+    ([workload("slurm", job="4711", user="ada")], {"job": "4711", "user": "ada"}),
+)
+
+
+def test_alerts_about_stalls_say_whose_job_it_is(tmp_path: Path) -> None:
+    """As the driver's holder alone says nothing of a team, there is an alert without labels too."""
+    tests = []
+    for workloads, said in STALLED:
+        rows = [*rank(stall=0.5, uuid="GPU-a"), *workloads]
+        labels = {**RANK, **_named(said), **WARNING}
+        case = Case("GpuDataStallHigh", "", (), 0, labels)
+        tests.append(Test(str(said), rows, [firing(case, 40 * MINUTE)]))
+    check_all(tmp_path, ["GpuDataStallHigh"], tests)
+
+
+def test_a_pod_under_a_new_name_is_a_new_alert_and_the_same_pod_is_not(tmp_path: Path) -> None:
+    """A stall whose pod comes back: no label changes. One whose pod is another: the first ends."""
+    change = 45 * MINUTE
+    stalls = rank(stall=0.5, uuid="GPU-a")
+    same, other = (
+        [
+            *stalls,
+            pod("a/first", GPU, (0, change)),
+            workload("kubernetes", GPU, (change, 1e9), namespace="a", pod=name, id=UID),
+        ]
+        for name in ("first", "second")
+    )
+    case = Case("GpuDataStallHigh", "", (), 0, {**RANK, **WARNING, **_labels_of("first")})
+    after = Case("GpuDataStallHigh", "", (), 0, {**RANK, **WARNING, **_labels_of("second")})
+    times = [change + 30 * step for step in range(-2, 20)]
+    check_all(
+        tmp_path,
+        ["GpuDataStallHigh"],
+        [
+            Test("same", same, [firing(case, at) for at in times]),
+            Test("other", other, [firing(case, change - 30), firing(after, change + 10 * MINUTE)]),
+        ],
+    )
+
+
+def _labels_of(pod_name: str) -> Labels:
+    return _named({"namespace": "a", "pod": pod_name})
+
+
 def test_each_instance_has_an_owner_of_its_own(tmp_path: Path) -> None:
     """One of the GPU itself would be nobody's."""
     other = {**INSTANCE, "gpu_instance": "3"}
@@ -162,7 +245,7 @@ def _restarted(end: float) -> list[Series]:
 
 def test_a_restart_does_not_change_an_owner(tmp_path: Path) -> None:
     """The processes are known before the kubelet was asked: who had the GPU before has it."""
-    case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, "owner": "a/p", **WARNING})
+    case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, **owned("a/p"), **WARNING})
     times = [40 * MINUTE + 30 * step for step in range(120)]
     check(
         tmp_path,
@@ -188,7 +271,7 @@ def test_a_pod_that_replaces_another_is_a_new_owner(tmp_path: Path) -> None:
         pod("a/second", GPU, (change, 1e9)),
     ]
     alerts = [
-        Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, "owner": owner, **WARNING})
+        Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, **owned(owner), **WARNING})
         for owner in ("a/first", "a/second")
     ]
     none = selector("ALERTS", {"alertname": "GpuHeldIdle", "alertstate": "firing", **WARNING})
@@ -207,7 +290,7 @@ def test_a_container_that_is_started_anew_is_the_same_owner(tmp_path: Path) -> N
             for spell, uid in (((0, change), UID), ((change, 1e9), UID[::-1]))
         ),
     ]
-    case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, "owner": "a/p", **WARNING})
+    case = Case("GpuHeldIdle", "", (), 0, {**BY_UUID, **HOLDER, **owned("a/p"), **WARNING})
     times = [change - 60 + 30 * step for step in range(20)]
     check(tmp_path, ["GpuHeldIdle"], rows, [firing(case, at) for at in times])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import queue
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -64,21 +66,24 @@ def prometheus_config(rule_folder: str, alertmanager: str, exporter: str) -> str
 def alertmanager_config(webhook: str) -> str:
     """Return deploy/alertmanager/alertmanager.yml with a receiver, and without waiting."""
     path = DEPLOY / "alertmanager" / "alertmanager.yml"
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for route in (config["route"], *config["route"]["routes"]):
-        if "group_wait" in route:
-            route["group_wait"] = "1s"
-    config["route"]["group_interval"] = "1s"
+    text = re.sub(r"(group_wait|group_interval): \w+", r"\1: 1s", path.read_text(encoding="utf-8"))
+    config = yaml.safe_load(text)
     config["receivers"][0]["webhook_configs"] = [{"url": webhook, "send_resolved": True}]
+    slack = {name: f'{{{{ template "roofline.{name}" . }}}}' for name in ("title", "slack")}
+    config["receivers"][0]["slack_configs"] = [
+        {"api_url": webhook, "channel": "#gpus", "title": slack["title"], "text": slack["slack"]}
+    ]
     return yaml.safe_dump(config)
 
 
 @dataclass
 class Receiver:
-    """A webhook that keeps every alert that it gets, in order."""
+    """A webhook that keeps every alert and every message to a channel that it gets, in order."""
 
     url: str = ""
     alerts: queue.SimpleQueue[dict[str, Any]] = field(default_factory=queue.SimpleQueue)
+    messages: queue.SimpleQueue[tuple[str, str]] = field(default_factory=queue.SimpleQueue)
+    """Title and text of each."""
 
     def next(self, name: str, seconds: float = 60.0, **labels: str) -> dict[str, Any]:
         """Wait for an alert of this name and with these labels."""
@@ -96,8 +101,11 @@ def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            for alert in json.loads(body)["alerts"]:
+            said = json.loads(body)
+            for alert in said.get("alerts", ()):
                 kept.alerts.put(alert)
+            for message in said.get("attachments", ()):
+                kept.messages.put((message["title"], message["text"]))
             self.send_response(200)
             self.end_headers()
 
@@ -117,6 +125,7 @@ class Alertmanager(Process):
         directory.mkdir(parents=True)
         config = directory / "alertmanager.yml"
         config.write_text(config_text, encoding="utf-8")
+        shutil.copy(DEPLOY / "alertmanager" / "roofline.tmpl", directory)
         super().__init__(
             [
                 program,

@@ -58,7 +58,8 @@ def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
 def check_arrived(alert: Mapping[str, Any], instance: str) -> None:
     """It names the GPU, the owner and the command, and leads to what to do."""
     assert alert["status"] == "firing"
-    assert alert["labels"].items() >= {**IDLE, "class": "notebook"}.items()
+    names = {"workload_namespace": "team-a", "workload_pod": "notebook-7"}
+    assert alert["labels"].items() >= {**IDLE, "class": "notebook", **names}.items()
     said = alert["annotations"]
     assert f"GPU 4 of {instance} was held and idle" in said["description"]
     assert "held by team-a/notebook-7 (ipykernel_launc)" in said["description"]
@@ -188,3 +189,53 @@ def test_what_is_worse_holds_back_what_follows(source: str, alertmanager: Alertm
     wanted = {frozenset(one.items()) for one in HELD_BACK[source]}
     wait_until(lambda: len(_json(f"{alertmanager.url}/api/v2/alerts")) == len(alerts), 10, "all")
     wait_until(lambda: _held_back(alertmanager.url) == wanted, 10, f"held back: {wanted}")
+
+
+def _idle(gpu: int, namespace: str, instance: str = "n:1") -> dict[str, Any]:
+    pod = f"notebook-{gpu}"
+    labels = _alert(
+        "GpuHeldIdle",
+        instance=instance,
+        uuid=f"GPU-{gpu}",
+        owner=f"{namespace}/{pod}",
+        workload_namespace=namespace,
+        workload_pod=pod,
+    )
+    summary = f"GPU {gpu} of {instance} is held by {namespace}/{pod} and does nothing."
+    return {
+        "labels": labels,
+        "annotations": {"summary": summary, "runbook_url": "http://book#idle", "gpu_hours": "1.5"},
+    }
+
+
+def _line(alert: Mapping[str, Any]) -> str:
+    summary = alert["annotations"]["summary"]
+    return (
+        f"• {summary} In the last 24 hours this took 1.5 GPU-hours. <http://book#idle|What to do>"
+    )
+
+
+def test_a_team_gets_one_message_with_a_line_for_each_gpu(
+    processes: list[Process], tmp_path: Path
+) -> None:
+    """Over its nodes; another namespace one of its own; of a node that is lost, no line."""
+    program = require_tool("prometheus-alertmanager")
+    ours = [_idle(gpu, "team-a", f"n:{1 + gpu % 2}") for gpu in range(8)]
+    theirs = [_idle(8, "team-b")]
+    lost = [_idle(9, "team-c", "n:3")]
+    down = {
+        "labels": {"alertname": "GpuExporterDown", "severity": "critical", "instance": "n:3"},
+        "annotations": {"summary": "The GPU exporter of n:3 cannot be scraped."},
+    }
+    with receiver() as inbox:
+        config = alertmanager_config(inbox.url)
+        alertmanager = Alertmanager(program, tmp_path / "alertmanager", config)
+        processes.append(alertmanager)
+        _json(f"{alertmanager.url}/api/v2/alerts", [down, *lost, *ours, *theirs])
+        messages = dict(inbox.messages.get(timeout=30) for _ in range(3))
+        assert {title: sorted(text.splitlines()) for title, text in messages.items()} == {
+            "GpuHeldIdle of namespace team-a (8 alerts)": sorted(map(_line, ours)),
+            "GpuHeldIdle of namespace team-b": [_line(theirs[0])],
+            "GpuExporterDown on n:3": ["• The GPU exporter of n:3 cannot be scraped."],
+        }
+        assert _held_back(alertmanager.url) == {frozenset(lost[0]["labels"].items())}

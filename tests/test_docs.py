@@ -22,7 +22,7 @@ PAGES = sorted((*ROOT.glob("*.md"), *GUIDES))
 PROMETHEUS_OWNS = {"job", "instance", "pod", "namespace", "container", "node", "cluster"}
 LABELS = {
     *("gpu_instance", "gpu_max", "gpu_idle_ratio", "gpu_idle_seconds_total"),
-    *("gpu_seconds", "gpu_side_loader"),
+    *("gpu_seconds", "gpu_side_loader", "gpu_hours"),
 }
 """Labels, label values and fields of the JSON that look like metrics."""
 MISTYPED = {"poll.intreval"}

@@ -41,7 +41,7 @@ from tests.rules.promtool import (
     piecewise,
     run_suite,
 )
-from tests.rules.rules import only
+from tests.rules.rules import ALERTS, only
 
 UP = gauge("gpu_up", 1)
 
@@ -285,6 +285,21 @@ def test_alerts_about_slowness_name_causes(alert: str) -> None:
     (rule,) = only([alert])["groups"][0]["rules"][-1:]
     queries = re.findall(r"gpu_diagnosis\{([^}]*)\}", rule["annotations"]["description"])
     assert queries == ["instance=%q, uuid=%q, gpu_instance=%q"]
+
+
+SERIES = re.compile(r"(?<![\w:])(?:gpu|holder|workload|owner)(?:_|:)[\w:]+(?![\w:{])")
+GROUPED = {"gpu_instance"}
+
+
+def test_texts_look_up_one_node_alone() -> None:
+    """Each series that a text asks for is of the alert's instance: one without matchers would be
+    read for the whole fleet, for each alert that fires."""
+    for rules in ALERTS.values():
+        for rule in rules:
+            for text_of in rule["annotations"].values():
+                for query in re.findall(r"printf `([^`]*[{(][^`]*)`", text_of):
+                    whole = set(SERIES.findall(query)) - GROUPED
+                    assert not whole, (rule["alert"], whole)
 
 
 @pytest.mark.parametrize(("name", "held_by"), [("H100", "ada"), ("", "")], ids=["known", "not"])

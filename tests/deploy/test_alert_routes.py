@@ -91,17 +91,22 @@ STALL = _firing(
 ENDED = {**_firing("GPU 2 of n1 is held by team-a/q and does nothing.", {}), "status": "resolved"}
 
 
-def shown(name: str, folder: Path, *alerts: Mapping[str, Any], **common: str) -> str:
-    """What a template makes of alerts."""
+def rendered(text: str, folder: Path, *alerts: Mapping[str, Any], **common: str) -> str:
+    """What Alertmanager makes of a template and alerts."""
     data = folder / "data.json"
     status = "firing" if any(one["status"] == "firing" for one in alerts) else "resolved"
     labels = {"alertname": "GpuHeldIdle", **common}
     data.write_text(json.dumps({"status": status, "alerts": alerts, "commonLabels": labels}))
-    kind = "html" if name == "html" else "text"
+    kind = "html" if "roofline.html" in text else "text"
     return amtool(
         *("template", "render", f"--template.glob={TEMPLATES}", f"--template.data={data}"),
-        *(f"--template.type={kind}", f'--template.text={{{{ template "roofline.{name}" . }}}}'),
+        *(f"--template.type={kind}", f"--template.text={text}"),
     )
+
+
+def shown(name: str, folder: Path, *alerts: Mapping[str, Any], **common: str) -> str:
+    """The same of a template that ships."""
+    return rendered(f'{{{{ template "roofline.{name}" . }}}}', folder, *alerts, **common)
 
 
 WASTED = (
@@ -185,6 +190,16 @@ def test_the_operator_takes_its_example() -> None:
     words = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(SCHEMA), str(OPERATOR)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_texts_of_the_operator_are_those_that_ship(tmp_path: Path) -> None:
+    """But for whose work it is, which the title says."""
+    config = yaml.safe_load(OPERATOR.read_text(encoding="utf-8"))
+    (slack,) = config["spec"]["receivers"][0]["slackConfigs"]
+    for name, form in (("title", "title"), ("text", "slack")):
+        said = rendered(slack[name], tmp_path, IDLE, ENDED, workload_namespace="team-a")
+        wanted = shown(form, tmp_path, IDLE, ENDED, workload_namespace="team-a")
+        assert said == wanted
 
 
 def test_every_template_that_is_named_exists() -> None:

@@ -123,6 +123,7 @@ def test_an_owner_has_the_name_that_people_use(tmp_path: Path) -> None:
 LABELLED: Sequence[tuple[Sequence[Series], Labels]] = (
     ([pod("team-a/train-0")], {"namespace": "team-a", "pod": "train-0"}),
     ([workload("slurm", job="4711", user="ada")], {"job": "4711", "user": "ada"}),
+    ([workload("slurm", job="4711", user="DOMAIN/ada")], {"job": "4711", "user": "DOMAIN/ada"}),
     ([workload("slurm", job="4711_3")], {"job": "4711_3"}),
     ([workload("slurm", user="ada", id="s01H2XC")], {"user": "ada"}),
     ([workload("kubernetes", id=UID)], {}),

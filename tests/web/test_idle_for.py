@@ -122,7 +122,7 @@ def test_only_what_is_asked_for_counts(asked: dict[str, Any]) -> None:
     busy = idle_gpu(0, idle=0.0, busy=NOW)
     mine = idle_gpu(1, work=(POD, SLURM), processes=(ADA,))
     assert said(snapshots.snapshot(busy, mine), **asked)[0] == "idle"
-    other = {name: f"{each}9" for name, each in asked.items()}
+    other: dict[str, Any] = {name: f"{each}9" for name, each in asked.items()}
     state, reason = said(snapshots.snapshot(busy, mine), **other)
     assert state == "not_known"
     assert reason.startswith("no GPU here is known to be of ")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from exporter.exposition.family import Family, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import SHARE
-from exporter.model.diagnosis import CAUSE_NAMES
+from exporter.model.causes import CAUSES
 from exporter.model.snapshot import Share
 
 
@@ -20,7 +20,7 @@ FAMILIES: tuple[Family, ...] = (
         "1 for each known cause that holds this GPU back now, as far as the evidence shows it; no "
         "series for the others. docs/causes.md has a section for each, with what to change.",
         "derived from the last 10 s and the loop of its training jobs so far",
-        SHARE.by_label(Label("cause", CAUSE_NAMES), _causes),
+        SHARE.by_label(Label("cause", tuple(each.slug for each in CAUSES)), _causes),
         level="core",
     ),
 )

@@ -45,6 +45,12 @@ class Cause:
 
 
 WAITS_FOR_DATA = "data_wait_loss_ratio >= notable_stall_ratio"
+HAS_WORKERS = (WAITS_FOR_DATA, "workers_count >= 1")
+NO_CORE_FREE = ("worker_running_ratio >= mostly_ratio", "free_cores < one_core_free")
+BLOCKED = (*HAS_WORKERS, "worker_blocked_ratio >= mostly_ratio")
+BLOCKED_FINDING = (
+    "the workers wait for storage {worker_blocked_ratio} of the time, in reads of {read_size_bytes}"
+)
 
 CAUSES: tuple[Cause, ...] = (
     Cause(
@@ -61,12 +67,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "cpu_oversubscribed",
-        (
-            WAITS_FOR_DATA,
-            "worker_running_ratio >= mostly_ratio",
-            "free_cores < one_core_free",
-            "workers_per_core_ratio > 1",
-        ),
+        (WAITS_FOR_DATA, *NO_CORE_FREE, "workers_per_core_ratio > 1"),
         "{workers_count} workers share {cores_count} cores",
         "set num_workers={workers_to_try_count}, with one thread each, or ask for more cores",
         costs="data",
@@ -74,13 +75,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "workers_cpu_bound",
-        (
-            WAITS_FOR_DATA,
-            "workers_count >= 1",
-            "worker_running_ratio >= mostly_ratio",
-            "free_cores < one_core_free",
-            "workers_per_core_ratio <= 1",
-        ),
+        (*HAS_WORKERS, *NO_CORE_FREE, "workers_per_core_ratio <= 1"),
         "the workers compute all the time, and no core is free",
         "make the work less (decode and resize once, or on the GPU), or ask for more cores",
         costs="data",
@@ -89,8 +84,7 @@ CAUSES: tuple[Cause, ...] = (
     Cause(
         "too_few_workers",
         (
-            WAITS_FOR_DATA,
-            "workers_count >= 1",
+            *HAS_WORKERS,
             "worker_running_ratio >= nearly_always_ratio",
             "free_cores >= one_core_free",
         ),
@@ -101,28 +95,16 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "small_files",
-        (
-            WAITS_FOR_DATA,
-            "workers_count >= 1",
-            "worker_blocked_ratio >= mostly_ratio",
-            "read_size_bytes < small_read_bytes",
-        ),
-        "the workers wait for storage {worker_blocked_ratio} of the time, in reads of"
-        " {read_size_bytes}",
+        (*BLOCKED, "read_size_bytes < small_read_bytes"),
+        BLOCKED_FINDING,
         "pack the samples into shards of some 100 MB (WebDataset, MDS, Parquet)",
         costs="data",
         of_job=True,
     ),
     Cause(
         "storage_bound",
-        (
-            WAITS_FOR_DATA,
-            "workers_count >= 1",
-            "worker_blocked_ratio >= mostly_ratio",
-            "read_size_bytes >= small_read_bytes",
-        ),
-        "the workers wait for storage {worker_blocked_ratio} of the time, in reads of"
-        " {read_size_bytes}",
+        (*BLOCKED, "read_size_bytes >= small_read_bytes"),
+        BLOCKED_FINDING,
         "copy the data to a local disk or into memory before the job, or store less of it",
         costs="data",
         of_job=True,

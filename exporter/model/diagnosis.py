@@ -6,34 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-CAUSE_NAMES = (
-    "no_workers",
-    "cpu_oversubscribed",
-    "workers_cpu_bound",
-    "too_few_workers",
-    "small_files",
-    "storage_bound",
-    "epoch_respawn",
-    "transfer_bound",
-    "checkpoint_too_frequent",
-    "logging_too_frequent",
-    "straggler_rank",
-    "orphan_processes",
-    "idle_sibling",
-    "data_parallel_one_process",
-    "launch_bound",
-    "gpu_side_loader",
-    "thermal",
-    "power_capped",
-    "fail_slow_gpu",
-    "numa_misaligned",
-    "pcie_limited",
-    "collective_wait",
-    "tensor_cores_unused",
-    "batch_too_small",
-)
-"""The known causes, as ``gpu_diagnosis`` names them; `derive.diagnosis.causes` has their rows."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostActivity:

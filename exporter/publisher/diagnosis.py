@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.derive import waits
-from exporter.derive.diagnosis.causes import Cause
 from exporter.derive.diagnosis.evaluate import Evidence, missing, numbers_of, shown
 from exporter.derive.diagnosis.evidence import share_evidence
 from exporter.derive.diagnosis.peers import peers
 from exporter.derive.diagnosis.recoverable import recoverable
+from exporter.model.causes import Cause
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Gpu, Rank, Share
 

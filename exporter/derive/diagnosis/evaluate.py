@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from exporter.derive.diagnosis.causes import CAUSES, THRESHOLDS, WAITS_FOR_DATA, Cause
+from exporter.model.causes import CAUSES, THRESHOLDS, WAITS_FOR_DATA, Cause
 
 _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from exporter.derive.diagnosis.causes import CAUSES, THRESHOLDS
+from exporter.model.causes import CAUSES, THRESHOLDS
 
 
 def job_causes() -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from exporter.derive.diagnosis.causes import CAUSES, Cause
+from exporter.model.causes import CAUSES, Cause
 from exporter.model.diagnosis import Diagnosis
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import capitalised, fixed, percent

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from exporter.derive.diagnosis import evaluate
 from exporter.derive.diagnosis import evidence as exporters
-from exporter.derive.diagnosis.causes import CAUSES
 from exporter.derive.diagnosis.job_causes import job_causes
+from exporter.model.causes import CAUSES
 from exporter.model.diagnosis import Diagnosis, HostActivity
 from exporter.web.wording import diagnosis as wording
 from roofline_job import diagnosis

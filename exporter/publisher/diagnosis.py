@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.derive import waits
-from exporter.derive.diagnosis.evaluate import Evidence, missing, numbers_of, shown
+from exporter.derive.diagnosis.evaluate import judged, numbers_of
 from exporter.derive.diagnosis.evidence import share_evidence
-from exporter.derive.diagnosis.peers import peers
+from exporter.derive.diagnosis.peers import Evidence, peers
 from exporter.derive.diagnosis.recoverable import recoverable
-from exporter.model.causes import Cause
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Gpu, Rank, Share
 
@@ -22,27 +21,34 @@ def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[G
     beside = peers(gpus, ranks, live)
     found = []
     for gpu in gpus:
-        shares = []
-        for share in gpu.shares:
-            place = gpu.device.uuid, share.gpu_instance
-            here = live.get(place, ())
-            evidence = share_evidence(gpu, share, here, now, beside.get(place, {}))
-            causes = shown(evidence)
-            unknown = () if causes else missing(evidence)
-            diagnoses = tuple(_diagnosis(cause, evidence, share, here) for cause in causes)
-            if diagnoses or unknown:
-                share = replace(share, diagnoses=diagnoses, missing_evidence=unknown)
-            shares.append(share)
-        found.append(replace(gpu, shares=tuple(shares)))
+        places = [(gpu.device.uuid, share.gpu_instance) for share in gpu.shares]
+        shares = tuple(
+            _diagnosed(gpu, share, live.get(place, ()), now, beside.get(place, {}))
+            for place, share in zip(places, gpu.shares, strict=True)
+        )
+        shows = any(share.diagnoses or share.missing_evidence for share in shares)
+        found.append(replace(gpu, shares=shares) if shows else gpu)
     return tuple(found)
 
 
-def _diagnosis(cause: Cause, evidence: Evidence, share: Share, ranks: Sequence[Rank]) -> Diagnosis:
-    cost = recoverable(cause.costs, share, [rank for rank in ranks if rank.verified])
-    return Diagnosis(
-        cause=cause.slug,
-        job=waits.job_of(ranks),
-        evidence=numbers_of(cause, evidence),
-        recoverable_lower_seconds=None if cost is None else cost.lower,
-        recoverable_upper_seconds=None if cost is None else cost.upper,
-    )
+def _diagnosed(
+    gpu: Gpu, share: Share, ranks: Sequence[Rank], now: float, beside: Evidence
+) -> Share:
+    evidence = share_evidence(gpu, share, ranks, now, beside)
+    causes, missing = judged(evidence)
+    if not causes and not missing:
+        return share
+    job, verified = waits.job_of(ranks), [rank for rank in ranks if rank.verified]
+    diagnoses = []
+    for cause in causes:
+        cost = recoverable(cause.costs, share, verified)
+        diagnoses.append(
+            Diagnosis(
+                cause=cause.slug,
+                job=job,
+                evidence=numbers_of(cause, evidence),
+                recoverable_lower_seconds=None if cost is None else cost.lower,
+                recoverable_upper_seconds=None if cost is None else cost.upper,
+            )
+        )
+    return replace(share, diagnoses=tuple(diagnoses), missing_evidence=tuple(missing))

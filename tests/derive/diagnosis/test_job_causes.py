@@ -37,7 +37,7 @@ def test_the_copy_is_current() -> None:
 @given(st.dictionaries(st.sampled_from(NAMED), NUMBERS))
 def test_a_job_judges_and_says_what_the_exporter_does(found: dict[str, float]) -> None:
     """From the same evidence: causes, words, addresses and numbers."""
-    of_job = [cause for cause in evaluate.shown(found) if cause.of_job]
+    of_job = [cause for cause in evaluate.judged(found)[0] if cause.of_job]
     expected = []
     for cause in of_job:
         numbers = evaluate.numbers_of(cause, found)

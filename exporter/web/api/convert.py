@@ -123,41 +123,35 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
 
 def diagnosis_answer(snapshot: Snapshot | None) -> DiagnosisAnswer:
     """Return what is diagnosed of every share; nothing before the first snapshot."""
-    if snapshot is None:
-        return DiagnosisAnswer(diagnoses=[], not_known=[])
-    shares = [(gpu, share) for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
-    return DiagnosisAnswer(
-        timestamp_seconds=snapshot.timestamp_seconds,
-        diagnoses=[
-            copied(
-                SaidDiagnosisJson,
-                each,
-                **_where(gpu, share),
-                finding=diagnosis.finding(each),
-                advice=diagnosis.advice(each),
-                documentation=diagnosis.address(each.cause),
-            )
-            for gpu, share in shares
-            for each in share.diagnoses
-        ],
-        not_known=[
-            NotKnownJson(
-                **_where(gpu, share),
-                missing_evidence=list(share.missing_evidence),
-                reason=diagnosis.not_known(share.missing_evidence),
-            )
-            for gpu, share in shares
-            if share.missing_evidence
-        ],
+    answer = DiagnosisAnswer(
+        timestamp_seconds=None if snapshot is None else snapshot.timestamp_seconds,
+        diagnoses=[],
+        not_known=[],
     )
-
-
-def _where(gpu: Gpu, share: Share) -> dict[str, Any]:
-    return {
-        "gpu": gpu.device.index,
-        "uuid": gpu.device.uuid,
-        "gpu_instance": share.gpu_instance,
-    }
+    for gpu in () if snapshot is None else snapshot.gpus:
+        for share in gpu.shares if gpu.up else ():
+            where: dict[str, Any] = {
+                "gpu": gpu.device.index,
+                "uuid": gpu.device.uuid,
+                "gpu_instance": share.gpu_instance,
+            }
+            answer.diagnoses.extend(
+                copied(
+                    SaidDiagnosisJson,
+                    each,
+                    **where,
+                    finding=diagnosis.finding(each),
+                    advice=diagnosis.advice(each),
+                    documentation=diagnosis.address(each.cause),
+                )
+                for each in share.diagnoses
+            )
+            if missing := list(share.missing_evidence):
+                reason = diagnosis.not_known(missing)
+                answer.not_known.append(
+                    NotKnownJson(**where, missing_evidence=missing, reason=reason)
+                )
+    return answer
 
 
 def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:

@@ -17,36 +17,21 @@ _NAME = re.compile(r"\{(\w+)\}")
 _SECONDS_PER_HOUR = 3600.0
 LEAST_SECONDS = 36.0
 """A hundredth of an hour."""
-_NOT_KNOWN = {
-    "workers_count": "how many workers its loader has is not known",
-    "worker_running_ratio": "the states of its workers cannot be read",
-    "worker_blocked_ratio": "the states of its workers cannot be read",
-    "free_cores": "how many cores it may use is not known",
-    "workers_per_core_ratio": "how many cores it may use is not known",
-    "read_size_bytes": "the size of its reads cannot be read",
-}
-"""By evidence that tells the causes of a data stall apart."""
-_FROM_INSIDE = "a job that is started with roofline-exporter run -- sees them itself"
 
 
 def finding(diagnosis: Diagnosis) -> str:
     """Return what is seen, without a full stop: "the loader has no workers (num_workers=0): …"."""
-    cause = _CAUSES.get(diagnosis.cause)
-    if cause is None:  # of a newer exporter
-        return diagnosis.cause.replace("_", " ")
-    return _filled(cause.finding, diagnosis.evidence)
+    return _filled(_row(diagnosis).finding, diagnosis.evidence)
 
 
 def advice(diagnosis: Diagnosis) -> str:
     """Return what to change, as it would be typed: "set num_workers=4 …"."""
-    cause = _CAUSES.get(diagnosis.cause)
-    return "" if cause is None else _filled(cause.advice, diagnosis.evidence)
+    return _filled(_row(diagnosis).advice, diagnosis.evidence)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
     """Return what is seen and what to change, as two sentences."""
-    said = (finding(diagnosis), advice(diagnosis))
-    return " ".join(f"{capitalised(each)}." for each in said if each)
+    return f"{capitalised(finding(diagnosis))}. {capitalised(advice(diagnosis))}."
 
 
 def address(cause: str) -> str:
@@ -84,37 +69,39 @@ def explained(diagnosis: Diagnosis) -> list[str]:
 
 def causes(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
     """Return one line for each GPU that shows a cause: its first one, and what to change."""
-    return [
-        f"{label(each)}: {sentence(each.diagnoses[0])}{_others(len(each.diagnoses) - 1)}"
-        for each in found
-        if each.diagnoses
-    ]
-
-
-def _others(number: int) -> str:
-    return f" ({number} more: roofline-exporter why)" if number else ""
+    lines = []
+    for each in found:
+        if each.diagnoses:
+            others = len(each.diagnoses) - 1
+            more = f" ({others} more: roofline-exporter why)" if others else ""
+            lines.append(f"{label(each)}: {sentence(each.diagnoses[0])}{more}")
+    return lines
 
 
 def not_known(missing_evidence: Sequence[str]) -> str:
     """Return why no cause can be told: "not known why: the states …"; "" if nothing is missing."""
-    phrases = dict.fromkeys(_NOT_KNOWN[name] for name in missing_evidence if name in _NOT_KNOWN)
-    if not phrases:
-        return ""
-    unseen = f"; {_FROM_INSIDE}" if "worker_running_ratio" in missing_evidence else ""
-    return f"not known why: {', '.join(phrases)}{unseen}"
+    if "worker_running_ratio" in missing_evidence:
+        return (
+            "not known why: the states of its workers cannot be read;"
+            " a job that is started with roofline-exporter run -- sees them itself"
+        )
+    return f"not known why: {', '.join(missing_evidence)} unknown" if missing_evidence else ""
 
 
 def shown(name: str, value: float) -> str:
     """Return a piece of evidence with its unit, which its name ends with."""
     if name.endswith("_ratio") and not name.endswith("per_core_ratio"):
         return percent(value)
-    if name.endswith("bytes_per_second"):
-        return f"{fixed(value / 1e6, 1)} MB/s"
     if name.endswith("_seconds"):
         return f"{fixed(value * 1e3, 1)} ms"
     if name.endswith("_bytes"):
         return f"{fixed(value / 1e6, 1)} MB" if value >= 1e6 else f"{fixed(value / 1e3, 0)} kB"
     return fixed(value, 0) if value == int(value) else fixed(value, 1)
+
+
+def _row(diagnosis: Diagnosis) -> Cause:
+    slug = diagnosis.cause  # that of a newer daemon is not in the table
+    return _CAUSES.get(slug) or Cause(slug, (), slug.replace("_", " "), "see its documentation")
 
 
 def _filled(text: str, evidence: Mapping[str, float]) -> str:

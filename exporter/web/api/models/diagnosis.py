@@ -6,31 +6,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from exporter.web.api import SCHEMA_VERSION
+from exporter.web.api.models.gpus import DiagnosisJson
 from exporter.web.api.models.json import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaidDiagnosisJson(Json):
+class SaidDiagnosisJson(DiagnosisJson):
     """A known cause that a GPU or a MIG instance shows now."""
 
     gpu: int
     uuid: str
     gpu_instance: int | None = None
-    job: str | None = None
-    """The training job that it is about."""
-    cause: str
-    """Its name for machines, as in gpu_diagnosis."""
     finding: str
     """What is seen, for people; it may change between releases. The next one too."""
     advice: str
     """What to change."""
     documentation: str
     """The address of its section of the documentation."""
-    evidence: dict[str, float]
-    """The numbers that decided, by name."""
-    recoverable_lower_seconds: float | None = None
-    """What it has cost at least since the exporter knows the job or the GPU, in GPU-seconds."""
-    recoverable_upper_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

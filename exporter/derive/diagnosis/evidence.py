@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
+from exporter.derive.links import link_rates
 from exporter.derive.topology import numa_misaligned_ratio
 from exporter.model.diagnosis import HostActivity
 from exporter.model.host import WORKER
@@ -30,7 +31,8 @@ def share_evidence(
     verified = [rank for rank in ranks if rank.verified]
     worst = max(verified, key=lambda rank: rank.data_wait_ratio or 0.0, default=None)
     stall = waits.data_stall(share, ranks, now)
-    host = share.host if worst is None or worst.host is None else worst.host
+    host = (worst and worst.host) or share.host
+    trains = None if share.holder is None else share.holder.work_class == "training"
     found: dict[str, float | None] = {
         **_use(share),
         **_board(gpu),
@@ -38,10 +40,10 @@ def share_evidence(
         **beside,
         "data_wait_loss_ratio": None if stall is None else stall.lower,
         "data_stall_upper_ratio": None if stall is None else stall.upper,
-        "trains": _trains(share, verified),
+        "trains": bool(verified) or trains,
     }
     if worst is not None:
-        found |= loader_evidence(worst) | loop_evidence(worst)
+        found |= _of_job(worst)
     if host is not None:
         found |= host_evidence(host, found.get("workers_count"))
     found["workers_to_try_count"] = workers_to_try(found)
@@ -49,49 +51,37 @@ def share_evidence(
 
 
 def _use(share: Share) -> dict[str, float | None]:
-    recent = share.recent
+    recent, ceilings, memory = share.recent, share.ceilings, share.memory
     if recent is None:
         return {}
-    active, parts = recent.active_ratio, recent.time_parts
-    clock = parts.get("clock", recent.limited_ratio.get("clock"))
-    busy = recent.busy_ratio if recent.utilization_ratio is None else recent.utilization_ratio
+    active, parts, limited = recent.active_ratio, recent.time_parts, recent.limited_ratio
+    utilization = recent.utilization_ratio
     return {
-        "busy_ratio": busy,
+        "busy_ratio": recent.busy_ratio if utilization is None else utilization,
         "idle_ratio": waits.idle_ratio(recent),
         "idle_intervals_ratio": recent.idle_ratio,
-        "clock_time_ratio": clock,
+        "clock_time_ratio": parts.get("clock", limited.get("clock")),
         "narrow_time_ratio": parts.get("narrow"),
-        "communication_time_ratio": recent.limited_ratio.get("communication"),
+        "communication_time_ratio": limited.get("communication"),
         "sm_active_ratio": active.get("sm"),
         "tensor_active_ratio": active.get("tensor", active.get("tensor_fp16")),
         "fma_active_ratio": active.get("fma", active.get("fp32")),
-        "memory_used_ratio": _memory_used(share),
-        "has_tensor_cores": _tensor_cores(share),
+        "memory_used_ratio": (
+            None if not memory or memory.unified else _part(memory.used_bytes, memory.total_bytes)
+        ),
+        "has_tensor_cores": None if ceilings is None else ceilings.assumed_precision is not None,
     }
-
-
-def _tensor_cores(share: Share) -> float | None:
-    ceilings = share.ceilings
-    return None if ceilings is None else float(ceilings.assumed_precision is not None)
-
-
-def _memory_used(share: Share) -> float | None:
-    memory = share.memory
-    if memory is None or memory.unified or not memory.total_bytes:
-        return None
-    return memory.used_bytes / memory.total_bytes
 
 
 def _board(gpu: Gpu) -> dict[str, float | None]:
     vitals = gpu.vitals
     if vitals is None or gpu.device.mig:  # of the board, not of an instance
         return {}
-    media = [each for each in (vitals.decoder_ratio, vitals.jpeg_ratio) if each is not None]
-    reasons = vitals.throttle_reasons
+    media, reasons = (vitals.decoder_ratio, vitals.jpeg_ratio), vitals.throttle_reasons
     return {
-        "media_engine_ratio": max(media, default=None),
-        "power_capped": None if reasons is None else float("sw_power_cap" in reasons),
-        "thermal_throttled": None if reasons is None else float(bool(THERMAL & reasons)),
+        "media_engine_ratio": max((each for each in media if each is not None), default=None),
+        "power_capped": None if reasons is None else "sw_power_cap" in reasons,
+        "thermal_throttled": None if reasons is None else not THERMAL.isdisjoint(reasons),
         "pcie_traffic_ratio": _pcie_traffic(gpu),
     }
 
@@ -100,64 +90,42 @@ def _pcie_traffic(gpu: Gpu) -> float | None:
     """Return the busier direction of the link over its peak; of the counters' last interval."""
     peak = gpu.ceilings and gpu.ceilings.link_bandwidth_bytes_per_second.get("pcie")
     activity = gpu.shares[0].activity if gpu.shares else None
-    if not peak or activity is None or activity.seconds <= 0.0:
-        return None
-    moved = [activity.pcie_receive_bytes, activity.pcie_transmit_bytes]
-    known = [each / activity.seconds / peak for each in moved if each is not None]
-    return max(known, default=None)
+    moved = link_rates(activity, None, None, None).pcie
+    return moved / peak if peak and moved is not None else None
 
 
 def _processes(share: Share, device: Device) -> dict[str, float | None]:
-    if share.processes is None:
-        return {}
-    computing = [each for each in share.processes if each.kind in COMPUTE_KINDS]
-    cores = [each.cpu_cores for each in computing if each.cpu_cores is not None]
+    computing = [each for each in share.processes or () if each.kind in COMPUTE_KINDS]
+    cores = [each.cpu_cores for each in computing]
     apart = [numa_misaligned_ratio(each, device) for each in computing]
-    misaligned = [ratio for ratio in apart if ratio is not None]
-    orphans = [each for each in computing if each.command == WORKER]
-    known = all(each.command is not None for each in computing)
-    only_orphans = known and bool(computing) and len(orphans) == len(computing)
+    commands = {each.command for each in computing}
+    known = share.processes is not None and None not in commands
+    orphans = len(computing) if commands == {WORKER} else 0
     return {
-        "process_cores": max(cores, default=None),
-        "numa_misaligned_ratio": min(misaligned, default=None),
-        "orphan_workers_count": len(orphans) if only_orphans else 0.0 if known else None,
+        "process_cores": max((each for each in cores if each is not None), default=None),
+        "numa_misaligned_ratio": min((each for each in apart if each is not None), default=None),
+        "orphan_workers_count": orphans if known else None,
     }
 
 
-def _trains(share: Share, verified: Sequence[Rank]) -> float | None:
-    if verified:
-        return 1.0
-    return None if share.holder is None else float(share.holder.work_class == "training")
-
-
-def loader_evidence(rank: Rank) -> dict[str, float | None]:
-    """Return the settings and the state of a rank's data loader."""
-    loader = rank.loader
-    return {
-        "workers_count": loader.workers,
-        "pinned_memory": _flag(loader.pin_memory),
-        "persistent_workers": _flag(loader.persistent_workers),
-    }
-
-
-def loop_evidence(rank: Rank) -> dict[str, float | None]:
-    """Return which shares of its loop a rank has spent on other things than training."""
-    totals = rank.totals
-    if not totals.step_seconds:
-        return {}
+def _of_job(rank: Rank) -> dict[str, float | None]:
+    """Return the settings of a rank's data loader, and what shares of its loop went elsewhere."""
+    totals, loader = rank.totals, rank.loader
     spent: dict[str, float | None] = {
         f"{phase}_of_loop_ratio": totals.phase_seconds.get(phase) for phase in OF_LOOP
     }
     spent["loader_start_of_loop_ratio"] = totals.loader_start_seconds
-    waited = totals.phase_seconds.get("data")
-    per_batch = None if waited is None or not totals.batches else waited / totals.batches
     return {
-        **{
-            name: None if seconds is None else seconds / totals.step_seconds
-            for name, seconds in spent.items()
-        },
-        "data_wait_per_batch_seconds": per_batch,
+        "workers_count": loader.workers,
+        "pinned_memory": loader.pin_memory,
+        "persistent_workers": loader.persistent_workers,
+        "data_wait_per_batch_seconds": _part(totals.phase_seconds.get("data"), totals.batches),
+        **{name: _part(seconds, totals.step_seconds) for name, seconds in spent.items()},
     }
+
+
+def _part(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float | None]:
@@ -172,7 +140,7 @@ def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float 
         "worker_blocked_ratio": host.worker_blocked_ratio,
         "cores_count": cores,
         "free_cores": None if cores is None or busy is None else max(0.0, cores - busy),
-        "workers_per_core_ratio": None if count is None or not cores else count / cores,
+        "workers_per_core_ratio": _part(count, cores),
         "read_size_bytes": host.read_size_bytes,
     }
 
@@ -190,7 +158,3 @@ def workers_to_try(found: Mapping[str, float | None]) -> float | None:
     if cores is not None and workers > cores:
         return float(int(most))
     return float(int(min(2 * workers, workers + (free or 0.0))))
-
-
-def _flag(value: bool | None) -> float | None:
-    return None if value is None else float(value)

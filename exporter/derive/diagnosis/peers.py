@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from exporter.derive.waits import Place
@@ -29,51 +29,36 @@ def peers(
     }
     if len(shares) < 2:
         return {}
-    by_job: dict[str, list[Place]] = defaultdict(list)
-    for place, here in live.items():
-        for job in {rank.job for rank in here if rank.verified}:
-            by_job[job].append(place)
-    by_pid = _places_of(shares, _pids)
-    by_work = _places_of(shares, _works)
+    works = {place: _works(share, live.get(place, ())) for place, (_, share) in shares.items()}
+    places: dict[object, set[Place]] = defaultdict(set)
+    for place, its in works.items():
+        for work in its:
+            places[work].add(place)
     found: dict[Place, Evidence] = {}
     for place, (gpu, share) in shares.items():
-        jobs = [name for name in by_job if place in by_job[name]]
-        its_job = jobs[0] if len(jobs) == 1 else None
-        mates = [] if its_job is None else by_job[its_job]
-        siblings = {*mates}.union(
-            *(by_pid[pid] for pid in _pids(share)), *(by_work[work] for work in _works(share))
-        )
+        jobs = {rank.job for rank in live.get(place, ()) if rank.verified}
+        job = jobs.pop() if len(jobs) == 1 else None
+        siblings = set().union(*(places[work] for work in works[place])) - {place}
         found[place] = {
+            **({} if job is None else _of_job(job, ranks, live[place])),
+            **({} if job is None else _beside(gpu, [shares[at][0] for at in places[job]])),
             "gpus_of_process_count": max(
-                (len({uuid for uuid, _ in by_pid[pid]}) for pid in _pids(share)), default=None
+                (len({uuid for uuid, _ in places[pid]}) for pid in _pids(share)), default=None
             ),
-            "idle_siblings_count": sum(
-                _is_held_idle(shares[each][1]) for each in siblings - {place} if each in shares
-            ),
-            **_of_job(its_job, ranks, live.get(place, ())),
-            **_beside(gpu, [shares[each][0] for each in mates if each in shares]),
+            "idle_siblings_count": sum(_is_held_idle(shares[each][1]) for each in siblings),
         }
     return found
 
 
-def _places_of(
-    shares: Mapping[Place, tuple[Gpu, Share]], names: Callable[[Share], Iterable[object]]
-) -> dict[object, set[Place]]:
-    found: dict[object, set[Place]] = defaultdict(set)
-    for place, (_, share) in shares.items():
-        for name in names(share):
-            found[name].add(place)
-    return found
+def _works(share: Share, ranks: Sequence[Rank]) -> set[object]:
+    """Return what makes shares siblings: their processes, jobs, and the workload of the holder."""
+    workload = share.holder and share.holder.workload
+    jobs = {rank.job for rank in ranks if rank.verified}
+    return {*_pids(share), *jobs, *([workload] if workload else ())}
 
 
 def _pids(share: Share) -> set[int]:
     return {each.pid for each in share.processes or () if each.kind != "graphics"}
-
-
-def _works(share: Share) -> set[object]:
-    """Return the workloads of the processes on a share."""
-    work = share.holder and share.holder.workload
-    return {work} if work else set()
 
 
 def _is_held_idle(share: Share) -> bool:
@@ -81,22 +66,21 @@ def _is_held_idle(share: Share) -> bool:
     return bool(share.held) and idle is not None and idle >= LEAST_IDLE_SECONDS
 
 
-def _of_job(
-    job: str | None, ranks: Sequence[Rank], here: Sequence[Rank]
-) -> dict[str, float | None]:
+def _of_job(job: str, ranks: Sequence[Rank], here: Sequence[Rank]) -> dict[str, float | None]:
     """Compare a share's wait for data with that of the other ranks of its job."""
-    here = [rank for rank in here if rank.job == job and rank.verified]
+    here = [rank for rank in here if rank.verified]
     mates = [rank for rank in ranks if rank.job == job and rank.verified and rank.processes]
-    known = [rank.data_wait_ratio for rank in mates if rank.data_wait_ratio is not None]
-    own = [rank.data_wait_ratio for rank in here if rank.data_wait_ratio is not None]
-    above = max(own) - median(known) if len(known) >= 2 and own else None
-    steps = [rank.totals.steps for rank in mates]
-    middle = median(steps) if steps else 0.0
+    known, own = _waits(mates), _waits(here)
+    middle = median(rank.totals.steps for rank in mates)
     return {
-        "ranks_count": len(mates) if mates else None,
-        "data_wait_above_median_ratio": above,
-        "steps_of_median_ratio": here[0].totals.steps / middle if here and middle else None,
+        "ranks_count": len(mates),
+        "data_wait_above_median_ratio": max(own) - median(known) if own else None,
+        "steps_of_median_ratio": here[0].totals.steps / middle if middle else None,
     }
+
+
+def _waits(ranks: Sequence[Rank]) -> list[float]:
+    return [rank.data_wait_ratio for rank in ranks if rank.data_wait_ratio is not None]
 
 
 def _beside(gpu: Gpu, mates: Sequence[Gpu]) -> dict[str, float | None]:
@@ -104,7 +88,7 @@ def _beside(gpu: Gpu, mates: Sequence[Gpu]) -> dict[str, float | None]:
     others = [each for each in mates if each is not gpu and each.device.name == gpu.device.name]
     own, clocks = _clock(gpu), [clock for each in others if (clock := _clock(each))]
     return {
-        "peers_count": len(others) or None,
+        "peers_count": len(others),
         "clock_of_peers_ratio": own / median(clocks) if own is not None and clocks else None,
     }
 

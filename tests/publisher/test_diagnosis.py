@@ -109,6 +109,10 @@ CASES: dict[str, tuple[list[One], list[list[One]]]] = {
         [One(QUIET, command="pt_data_worker")],
         [[One(QUIET)], [One(command="pt_data_worker")]],
     ),
+    "launch_bound": (
+        [One(HALF, waits=0.0, cpu_cores=1.0)],
+        [[One(HALF, waits=0.0)], [One(HALF, waits=0.4, cpu_cores=1.0)]],
+    ),
     "data_parallel_one_process": (
         [One(HALF, pid=77, cpu_cores=1.0), One(HALF, pid=77, cpu_cores=1.0)],
         [

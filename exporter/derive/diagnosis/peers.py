@@ -27,8 +27,6 @@ def peers(
         if gpu.up
         for share in gpu.shares
     }
-    if len(shares) < 2:
-        return {}
     works = {place: _works(share, live.get(place, ())) for place, (_, share) in shares.items()}
     places: dict[object, set[Place]] = defaultdict(set)
     for place, its in works.items():

@@ -3,7 +3,7 @@
 
 A row is shown where all its conditions hold; the evidence that they name must be known. Conditions
 exclude the neighbours of a cause; several causes may hold at once. The first rows are shown first.
-Jobs have a copy of those rows that they can judge themselves (``roofline_job/causes.json``).
+Jobs have a copy of `JOB_CAUSES` (``roofline_job/causes.json``).
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class Cause:
     """What to change, as it would be typed; begins in lower case."""
     costs: str | None = None
     """What it costs: the kind that `recoverable` adds up; None where that is not known."""
-    of_job: bool = False
-    """Whether a job can judge it by what it knows itself."""
 
 
 WAITS_FOR_DATA = "data_wait_loss_ratio >= notable_stall_ratio"
@@ -52,7 +50,7 @@ BLOCKED_FINDING = (
     "the workers wait for storage {worker_blocked_ratio} of the time, in reads of {read_size_bytes}"
 )
 
-CAUSES: tuple[Cause, ...] = (
+JOB_CAUSES: tuple[Cause, ...] = (
     Cause(
         "no_workers",
         (
@@ -63,7 +61,6 @@ CAUSES: tuple[Cause, ...] = (
         "the loader has no workers (num_workers=0): the training loop prepares each batch itself",
         "set num_workers={workers_to_try_count} and persistent_workers=True",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "cpu_oversubscribed",
@@ -71,7 +68,6 @@ CAUSES: tuple[Cause, ...] = (
         "{workers_count} workers share {cores_count} cores",
         "set num_workers={workers_to_try_count}, with one thread each, or ask for more cores",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "workers_cpu_bound",
@@ -79,7 +75,6 @@ CAUSES: tuple[Cause, ...] = (
         "the workers compute all the time, and no core is free",
         "make the work less (decode and resize once, or on the GPU), or ask for more cores",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "too_few_workers",
@@ -91,7 +86,6 @@ CAUSES: tuple[Cause, ...] = (
         "the workers compute all the time, and {free_cores} cores are free",
         "set num_workers={workers_to_try_count} (it is {workers_count})",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "small_files",
@@ -99,7 +93,6 @@ CAUSES: tuple[Cause, ...] = (
         BLOCKED_FINDING,
         "pack the samples into shards of some 100 MB (WebDataset, MDS, Parquet)",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "storage_bound",
@@ -107,7 +100,6 @@ CAUSES: tuple[Cause, ...] = (
         BLOCKED_FINDING,
         "copy the data to a local disk or into memory before the job, or store less of it",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "epoch_respawn",
@@ -115,7 +107,6 @@ CAUSES: tuple[Cause, ...] = (
         "starting the workers anew in each epoch takes {loader_start_of_loop_ratio} of the loop",
         "set persistent_workers=True",
         costs="data",
-        of_job=True,
     ),
     Cause(
         "transfer_bound",
@@ -123,7 +114,6 @@ CAUSES: tuple[Cause, ...] = (
         "copies to the GPU take {h2d_of_loop_ratio} of the loop, from memory that is not pinned",
         "set pin_memory=True, and copy with non_blocking=True",
         costs="h2d",
-        of_job=True,
     ),
     Cause(
         "checkpoint_too_frequent",
@@ -131,7 +121,6 @@ CAUSES: tuple[Cause, ...] = (
         "checkpoints take {checkpoint_of_loop_ratio} of the loop",
         "save less often, or in the background (torch.distributed.checkpoint.async_save)",
         costs="checkpoint",
-        of_job=True,
     ),
     Cause(
         "logging_too_frequent",
@@ -139,8 +128,12 @@ CAUSES: tuple[Cause, ...] = (
         "logging takes {logging_of_loop_ratio} of the loop",
         "keep losses on the GPU, and log every hundred steps",
         costs="logging",
-        of_job=True,
     ),
+)
+"""Those that a job can judge by what it knows itself."""
+
+CAUSES: tuple[Cause, ...] = (
+    *JOB_CAUSES,
     Cause(
         "straggler_rank",
         (

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from exporter.model.causes import CAUSES, THRESHOLDS
+from exporter.model.causes import JOB_CAUSES, THRESHOLDS
 
 
 def job_causes() -> str:
@@ -22,8 +22,7 @@ def job_causes() -> str:
             "finding": cause.finding,
             "advice": cause.advice,
         }
-        for cause in CAUSES
-        if cause.of_job
+        for cause in JOB_CAUSES
     ]
     return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from exporter.derive.diagnosis import evaluate
 from exporter.derive.diagnosis import evidence as exporters
 from exporter.derive.diagnosis.job_causes import job_causes
-from exporter.model.causes import CAUSES
+from exporter.model.causes import JOB_CAUSES
 from exporter.model.diagnosis import Diagnosis, HostActivity
 from exporter.web.wording import diagnosis as wording
 from roofline_job import diagnosis
@@ -37,7 +37,7 @@ def test_the_copy_is_current() -> None:
 @given(st.dictionaries(st.sampled_from(NAMED), NUMBERS))
 def test_a_job_judges_and_says_what_the_exporter_does(found: dict[str, float]) -> None:
     """From the same evidence: causes, words, addresses and numbers."""
-    of_job = [cause for cause in evaluate.judged(found)[0] if cause.of_job]
+    of_job = [cause for cause in evaluate.judged(found)[0] if cause in JOB_CAUSES]
     expected = []
     for cause in of_job:
         numbers = evaluate.numbers_of(cause, found)
@@ -45,7 +45,7 @@ def test_a_job_judges_and_says_what_the_exporter_does(found: dict[str, float]) -
         texts = wording.finding(said), wording.advice(said)
         expected.append((cause.slug, *texts, numbers, wording.address(cause.slug)))
     assert [(*each, each.address) for each in diagnosis.shown(found)] == expected
-    assert [row["slug"] for row in diagnosis.table()] == [c.slug for c in CAUSES if c.of_job]
+    assert [row["slug"] for row in diagnosis.table()] == [cause.slug for cause in JOB_CAUSES]
 
 
 @given(st.fixed_dictionaries({}, optional=HOST), st.none() | st.integers(0, 64))

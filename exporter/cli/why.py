@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,9 +14,7 @@ from exporter.cli.command import STOPPED, Invocation
 from exporter.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
-    from exporter.cli.status.readers import Reply
     from exporter.model.snapshot import Gpu, Share, Snapshot
-    from exporter.web.facts import Line
 
 NONE_SHOWN, NOT_KNOWN = 3, 4
 """Exit codes: no known cause is shown; evidence that would tell is missing."""
@@ -41,38 +39,29 @@ def run(invocation: Invocation) -> int:
     """Say why; return 0 if a cause is shown, 3 if none is, 4 if evidence is missing."""
     settings, name = invocation.settings(), invocation.options.name
 
+    from exporter.cli.status.readers import snapshot_reader
     from exporter.cli.terminal.screen import encodable
     from exporter.web.api.convert import diagnosis_answer
     from exporter.web.api.models.json import json_text
-    from exporter.web.facts import lines_of
-
-    reply = _read(settings)
-    snapshot = reply.snapshot if name is None else _only(reply.snapshot, name)
-    lines = [line for line in lines_of(snapshot) if line.share is not None]
-    if invocation.options.json:
-        print(json_text(diagnosis_answer(snapshot)))
-    else:
-        for text in (*reply.notices, *_said(lines, everything=name is not None)):
-            print(encodable(text, sys.stdout.encoding))
-    shares = [line.share for line in lines if line.share is not None]
-    if any(share.diagnoses for share in shares):
-        return STOPPED
-    return NOT_KNOWN if any(share.missing_evidence for share in shares) else NONE_SHOWN
-
-
-def _read(settings: config.Settings) -> Reply:
-    from exporter.cli.status.readers import snapshot_reader
     from exporter.web.facts import notice_of
 
     with ExitStack() as stack:
         reader, is_local = snapshot_reader(settings, stack, "why")
-        for _ in range(LOCAL_READINGS if is_local else 0):
-            reader()
-        reply = reader()
-    if not reply.snapshot.gpus:
-        raise SourceError(": ".join(filter(None, ("no GPU", reply.snapshot.problem))))
-    notice = notice_of(reply.snapshot)
-    return replace(reply, notices=(*reply.notices, notice)) if notice else reply
+        replies = [reader() for _ in range(1 + LOCAL_READINGS * is_local)]
+    snapshot, notices = replies[-1].snapshot, replies[-1].notices
+    if not snapshot.gpus:
+        raise SourceError(": ".join(filter(None, ("no GPU", snapshot.problem))))
+    snapshot = snapshot if name is None else _only(snapshot, name)
+    if invocation.options.json:
+        print(json_text(diagnosis_answer(snapshot)))
+    else:
+        said = _said(snapshot, everything=name is not None)
+        for text in filter(None, (*notices, notice_of(snapshot), *said)):
+            print(encodable(text, sys.stdout.encoding))
+    shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
+    if any(share.diagnoses for share in shares):
+        return STOPPED
+    return NOT_KNOWN if any(share.missing_evidence for share in shares) else NONE_SHOWN
 
 
 def _only(snapshot: Snapshot, name: str) -> Snapshot:
@@ -81,16 +70,14 @@ def _only(snapshot: Snapshot, name: str) -> Snapshot:
     from exporter.web.wording.whose import display_names
 
     jobs = display_names({rank.job for rank in snapshot.ranks})
-    places = {
-        (rank.gpu_uuid, rank.gpu_instance)
-        for rank in snapshot.ranks
-        if name in (rank.job, jobs[rank.job])
-    }
 
     def is_meant(gpu: Gpu, share: Share) -> bool:
         device, instance = gpu.device, share.gpu_instance
-        names = (str(device.index), share_name(device.index, instance), device.uuid)
-        return name in names or (device.uuid, instance) in places
+        names = {str(device.index), share_name(device.index, instance), device.uuid}
+        names |= {each.mig_uuid for each in device.instances if each.gpu_instance == instance}
+        place = device.uuid, instance
+        here = {each.job for each in snapshot.ranks if (each.gpu_uuid, each.gpu_instance) == place}
+        return name in names | here | {jobs[job] for job in here}
 
     kept = [
         replace(gpu, shares=shares)
@@ -104,21 +91,22 @@ def _only(snapshot: Snapshot, name: str) -> Snapshot:
     return replace(snapshot, gpus=tuple(kept))
 
 
-def _said(lines: Sequence[Line], *, everything: bool) -> Iterator[str]:
+def _said(snapshot: Snapshot, *, everything: bool) -> Iterator[str]:
     """Yield what is diagnosed; of GPUs without a cause nothing, unless they were asked for."""
+    from exporter.web.facts import lines_of
     from exporter.web.wording.diagnosis import explained, not_known
     from exporter.web.wording.summary import headline
 
     quiet = 0
-    for line in lines:
-        share = line.share
-        if share is None or not (share.diagnoses or share.missing_evidence or everything):
+    for _, share, _, facts in lines_of(snapshot):
+        if share is None:  # the board of a GPU with MIG on
+            continue
+        unknown = not_known(share.missing_evidence)
+        if not (share.diagnoses or unknown or everything):
             quiet += 1
             continue
-        yield headline([line.facts]).text
-        for diagnosis in share.diagnoses:
-            yield from (f"  {text}" for text in explained(diagnosis))
-        if not share.diagnoses:
-            yield f"  {not_known(share.missing_evidence) or 'no known cause shows'}"
+        yield headline([facts]).text
+        lines = [text for each in share.diagnoses for text in explained(each)]
+        yield from (f"  {text}" for text in lines or [unknown or "no known cause shows"])
     if quiet:
         yield f"{quiet} {'GPU shows' if quiet == 1 else 'GPUs show'} no known cause"

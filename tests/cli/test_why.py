@@ -12,6 +12,7 @@ from email.utils import formatdate
 
 import pytest
 
+from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
@@ -21,6 +22,7 @@ from exporter.web.api.models.json import json_text
 from tests.cli.outcomes import outcome
 from tests.clocks import ManualClock
 from tests.serving import serving
+from tests.snapshots import h100_mig, snapshot
 
 BOOK = load_specs()
 STARTED, SECONDS = 1_000_000.0, 400
@@ -133,6 +135,27 @@ def test_evidence_that_is_missing_is_named(
     code, lines, _ = why(capsys, daemon, "2")
     assert code == 4
     assert lines[-1].startswith("  not known why: the states of its workers cannot be read; a job")
+
+
+@pytest.mark.parametrize("name", ["2/1", "MIG-00000000-0000-0000-0000-000000000011"])
+def test_a_mig_instance_has_its_own_causes(
+    name: str, daemon: _Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named by the index or by the UUID of a compute instance; its neighbour is left out."""
+    gpu = h100_mig(2)
+    too_few = Diagnosis(cause="too_few_workers", evidence={"free_cores": 11.0})
+    shown = dataclasses.replace(gpu.shares[0], diagnoses=(too_few,))
+    hot = dataclasses.replace(gpu.shares[1], diagnoses=(Diagnosis(cause="thermal"),))
+    divided = dataclasses.replace(gpu, shares=(shown, hot))
+    daemon.text = json_text(gpus_answer(snapshot(divided)))
+    code, lines, _ = why(capsys, daemon, name)
+    assert code == 0
+    assert any(line.startswith("GPU 2/1 ") for line in lines)
+    assert [line.split("#")[1] for line in lines if "#" in line] == ["too_few_workers"]
+    assert "  evidence: free_cores 11" in lines
+    (said,) = json.loads(why(capsys, daemon, name, "--json")[1][0])["diagnoses"]
+    assert (said["gpu"], said["gpu_instance"], said["cause"]) == (2, 1, "too_few_workers")
+    assert "thermal" in "".join(why(capsys, daemon, "2")[1])
 
 
 def test_an_unknown_name_is_refused(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,20 +95,17 @@ def waiting(ranks: Iterable[Rank]) -> bool:
     return any(rank.waiting_for_data for rank in ranks if rank.verified)
 
 
-def job_of(ranks: Iterable[Rank]) -> str | None:
-    """Return the job that waits most for data, of those on a GPU; None without one."""
-    known = [rank for rank in ranks if rank.verified]
-    if not known:
-        return None
-    worst = max(
-        known,
+def worst_rank(ranks: Iterable[Rank]) -> Rank | None:
+    """Return the verified rank that waits most for data, of those on a GPU; None without one."""
+    return max(
+        (rank for rank in ranks if rank.verified),
         key=lambda rank: (
             rank.data_stall_ratio or 0.0,
             rank.waiting_for_data,
             rank.data_wait_ratio or 0.0,
         ),
+        default=None,
     )
-    return worst.job
 
 
 def wait_for_data(ranks: Iterable[Rank]) -> float | None:

@@ -38,14 +38,14 @@ def _diagnosed(
     causes, missing = judged(evidence)
     if not causes and not missing:
         return share
-    job, verified = waits.job_of(ranks), [rank for rank in ranks if rank.verified]
+    worst, verified = waits.worst_rank(ranks), [rank for rank in ranks if rank.verified]
     diagnoses = []
     for cause in causes:
         cost = recoverable(cause.costs, share, verified)
         diagnoses.append(
             Diagnosis(
                 cause=cause.slug,
-                job=job,
+                job=None if worst is None else worst.job,
                 evidence=numbers_of(cause, evidence),
                 recoverable_lower_seconds=None if cost is None else cost.lower,
                 recoverable_upper_seconds=None if cost is None else cost.upper,

@@ -53,11 +53,11 @@ def lines_of(snapshot: Snapshot) -> Iterator[Line]:
                 facts = replace(facts, digits=gpu.device.uuid[-4:])
             if share is not None:
                 facts = _with_work(facts, gpu, share, values)
-                job = waits.job_of(here)
+                worst = waits.worst_rank(here)
                 facts = replace(
                     facts,
                     waiting_for_data=waits.waiting(here),
-                    job=None if job is None else cut(jobs[job]),
+                    job=None if worst is None else cut(jobs[worst.job]),
                 )
             yield Line(gpu, share, values, facts)
 

@@ -91,9 +91,9 @@ def test_a_gpu_and_its_job_have_the_same_cause(
     assert lines[0] == SIMULATED
     assert "bob-training" in lines[1]
     assert lines[2:] == [
-        "  The workers compute all the time, and 11 cores are free. Set num_workers=8 (it is 4).",
+        "  The workers compute all the time, and 11 cores are free. Set num_workers=8 (it is 4)."
+        " Recoverable so far: 0.07 GPU-hours.",
         lines[3],
-        "  recoverable so far: 0.07 GPU-hours",
         "  https://github.com/roofline-exporter/roofline-exporter/blob/main/docs/causes.md"
         "#too_few_workers",
     ]

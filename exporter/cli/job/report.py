@@ -11,7 +11,7 @@ from exporter.cli.terminal.screen import Screen, safe
 from exporter.cli.terminal.table import UNKNOWN, Cell, Column, laid_out
 from exporter.model.snapshot import Rank
 from exporter.web.wording import numbers
-from exporter.web.wording.diagnosis import cost, sentence
+from exporter.web.wording.diagnosis import sentences
 from exporter.web.wording.facts import WIDEST_BAND_RATIO
 
 TEXTS = ("GPU", "NAME", "SOURCE", "JOB")
@@ -95,8 +95,7 @@ def _why(seen: SeenShare) -> Iterator[str]:
     if parts:
         yield f"limited by {', '.join(f'{name} {numbers.percent(part)}' for part, name in parts)}"
     for seconds, found in sorted(seen.causes.values(), key=lambda each: -each[0]):
-        recoverable = f" Recoverable: {costs}." if (costs := cost(found)) else ""
-        yield f"for {numbers.duration(seconds)} {found.cause}: {sentence(found)}{recoverable}"
+        yield f"for {numbers.duration(seconds)} {found.cause}: {sentences(found)}"
 
 
 def _part(seconds: float | None, whole: float | None) -> str | None:

@@ -28,8 +28,7 @@ def share_evidence(
 
     `beside` is what `peers` says of it.
     """
-    verified = [rank for rank in ranks if rank.verified]
-    worst = max(verified, key=lambda rank: rank.data_wait_ratio or 0.0, default=None)
+    worst = waits.worst_rank(ranks)
     stall = waits.data_stall(share, ranks, now)
     host = (worst and worst.host) or share.host
     trains = None if share.holder is None else share.holder.work_class == "training"
@@ -40,7 +39,7 @@ def share_evidence(
         **beside,
         "data_wait_loss_ratio": None if stall is None else stall.lower,
         "data_stall_upper_ratio": None if stall is None else stall.upper,
-        "trains": bool(verified) or trains,
+        "trains": worst is not None or trains,
     }
     if worst is not None:
         found |= _of_job(worst)
@@ -77,21 +76,15 @@ def _board(gpu: Gpu) -> dict[str, float | None]:
     vitals = gpu.vitals
     if vitals is None or gpu.device.mig:  # of the board, not of an instance
         return {}
+    links = {} if gpu.ceilings is None else gpu.ceilings.link_bandwidth_bytes_per_second
+    activity = gpu.shares[0].activity if gpu.shares else None
     media, reasons = (vitals.decoder_ratio, vitals.jpeg_ratio), vitals.throttle_reasons
     return {
         "media_engine_ratio": max((each for each in media if each is not None), default=None),
         "power_capped": None if reasons is None else "sw_power_cap" in reasons,
         "thermal_throttled": None if reasons is None else not THERMAL.isdisjoint(reasons),
-        "pcie_traffic_ratio": _pcie_traffic(gpu),
+        "pcie_traffic_ratio": _part(link_rates(activity, None, None, None).pcie, links.get("pcie")),
     }
-
-
-def _pcie_traffic(gpu: Gpu) -> float | None:
-    """Return the busier direction of the link over its peak; of the counters' last interval."""
-    peak = gpu.ceilings and gpu.ceilings.link_bandwidth_bytes_per_second.get("pcie")
-    activity = gpu.shares[0].activity if gpu.shares else None
-    moved = link_rates(activity, None, None, None).pcie
-    return moved / peak if peak and moved is not None else None
 
 
 def _processes(share: Share, device: Device) -> dict[str, float | None]:

@@ -140,8 +140,7 @@ def diagnosis_answer(snapshot: Snapshot | None) -> DiagnosisAnswer:
                     SaidDiagnosisJson,
                     each,
                     **where,
-                    finding=diagnosis.finding(each),
-                    advice=diagnosis.advice(each),
+                    **dict(zip(("finding", "advice"), diagnosis.said(each), strict=True)),
                     documentation=diagnosis.address(each.cause),
                 )
                 for each in share.diagnoses

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Gpu, Share
 from exporter.specs import SpecBook
 from exporter.web.history import Series
@@ -17,7 +16,7 @@ from exporter.web.page.details import gpu_facts
 from exporter.web.page.node import roofline_figure
 from exporter.web.page.processes import gpu_processes
 from exporter.web.page.table import gpu_table
-from exporter.web.wording.diagnosis import address, cost, not_known, sentence
+from exporter.web.wording.diagnosis import address, not_known, sentences
 from exporter.web.wording.numbers import capitalised, model_name
 from exporter.web.wording.phrases import bounds_sentence
 
@@ -45,7 +44,7 @@ def _causes(share: Share | None) -> str:
     if share is None:
         return ""
     said = [
-        f"<li>{escape(sentence(each))}{escape(_costs(each))}"
+        f"<li>{escape(sentences(each))}"
         f' <a href="{escape(address(each.cause))}">{escape(each.cause)}</a></li>'
         for each in share.diagnoses
     ]
@@ -58,11 +57,6 @@ def _causes(share: Share | None) -> str:
         '<section aria-labelledby="causes-title"><h2 id="causes-title">Why</h2>'
         f"<ul>{''.join(said)}</ul></section>"
     )
-
-
-def _costs(diagnosis: Diagnosis) -> str:
-    costs = cost(diagnosis)
-    return f" Recoverable so far: {costs}." if costs else ""
 
 
 def rows_of(rows: Mapping[str, Row], key: str) -> dict[str, Row]:

@@ -13,25 +13,40 @@ from exporter.web.wording.numbers import capitalised, fixed, percent
 from exporter.web.wording.summary import DOCUMENTATION
 
 _CAUSES: Mapping[str, Cause] = {cause.slug: cause for cause in CAUSES}
-_NAME = re.compile(r"\{(\w+)\}")
-_SECONDS_PER_HOUR = 3600.0
-LEAST_SECONDS = 36.0
-"""A hundredth of an hour."""
 
 
-def finding(diagnosis: Diagnosis) -> str:
-    """Return what is seen, without a full stop: "the loader has no workers (num_workers=0): …"."""
-    return _filled(_row(diagnosis).finding, diagnosis.evidence)
+def said(diagnosis: Diagnosis) -> tuple[str, str]:
+    """Return what is seen, and what to change as it would be typed, both without a full stop.
 
+    Where a number is not known, the word more stands for it.
+    """
+    slug, evidence = diagnosis.cause, diagnosis.evidence
+    if slug not in _CAUSES:  # of a newer daemon
+        return slug.replace("_", " "), "see its documentation"
 
-def advice(diagnosis: Diagnosis) -> str:
-    """Return what to change, as it would be typed: "set num_workers=4 …"."""
-    return _filled(_row(diagnosis).advice, diagnosis.evidence)
+    def filled(text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda at: numbers.get(at[1], "more"), text)
+
+    numbers = {name: shown(name, value) for name, value in evidence.items()}
+    return filled(_CAUSES[slug].finding), filled(_CAUSES[slug].advice)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
     """Return what is seen and what to change, as two sentences."""
-    return f"{capitalised(finding(diagnosis))}. {capitalised(advice(diagnosis))}."
+    return " ".join(f"{capitalised(each)}." for each in said(diagnosis))
+
+
+def sentences(diagnosis: Diagnosis) -> str:
+    """Return these, and what could be recovered: "Recoverable so far: 0.81 to 1.10 GPU-hours."
+
+    That is left out if it is not known, or rounds to 0.00.
+    """
+    bounds = diagnosis.recoverable_lower_seconds, diagnosis.recoverable_upper_seconds
+    lower, upper = (fixed((seconds or 0.0) / 3600.0, 2) for seconds in bounds)
+    if upper == "0.00":
+        return sentence(diagnosis)
+    least = "at most " if lower == "0.00" else "" if lower == upper else f"{lower} to "
+    return f"{sentence(diagnosis)} Recoverable so far: {least}{upper} GPU-hours."
 
 
 def address(cause: str) -> str:
@@ -39,32 +54,10 @@ def address(cause: str) -> str:
     return f"{DOCUMENTATION}/blob/main/docs/causes.md#{cause}"
 
 
-def cost(diagnosis: Diagnosis) -> str:
-    """Return what could be recovered of the time so far: "0.8 to 1.1 GPU-hours".
-
-    It is "" if that is not known, or less than a hundredth of an hour.
-    """
-    lower, upper = diagnosis.recoverable_lower_seconds, diagnosis.recoverable_upper_seconds
-    if upper is None or upper < LEAST_SECONDS:
-        return ""
-    low, high = _hours(lower or 0.0), _hours(upper)
-    if low == high:
-        return f"{high} GPU-hours"
-    return f"{low} to {high} GPU-hours" if lower else f"at most {high} GPU-hours"
-
-
 def explained(diagnosis: Diagnosis) -> list[str]:
-    """Return a diagnosis in lines: what is seen, what to change, the evidence, the cost."""
-    evidence = ", ".join(
-        f"{name} {shown(name, value)}" for name, value in diagnosis.evidence.items()
-    )
-    costs = cost(diagnosis)
-    return [
-        sentence(diagnosis),
-        *([f"evidence: {evidence}"] if evidence else []),
-        *([f"recoverable so far: {costs}"] if costs else []),
-        address(diagnosis.cause),
-    ]
+    """Return a diagnosis in lines: what to change and gain by it, the evidence, the address."""
+    numbers = [f"{name} {shown(name, value)}" for name, value in diagnosis.evidence.items()]
+    return [sentences(diagnosis), f"evidence: {', '.join(numbers)}", address(diagnosis.cause)]
 
 
 def causes(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
@@ -97,20 +90,3 @@ def shown(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return f"{fixed(value / 1e6, 1)} MB" if value >= 1e6 else f"{fixed(value / 1e3, 0)} kB"
     return fixed(value, 0) if value == int(value) else fixed(value, 1)
-
-
-def _row(diagnosis: Diagnosis) -> Cause:
-    slug = diagnosis.cause  # that of a newer daemon is not in the table
-    return _CAUSES.get(slug) or Cause(slug, (), slug.replace("_", " "), "see its documentation")
-
-
-def _filled(text: str, evidence: Mapping[str, float]) -> str:
-    """Put evidence in its places; where a number is not known, the word more stands for it."""
-    return _NAME.sub(
-        lambda found: shown(found[1], evidence[found[1]]) if found[1] in evidence else "more", text
-    )
-
-
-def _hours(seconds: float) -> str:
-    hours = seconds / _SECONDS_PER_HOUR
-    return fixed(hours, 0 if hours >= 9.95 else 1 if hours >= 0.95 else 2)

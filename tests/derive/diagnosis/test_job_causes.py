@@ -42,7 +42,7 @@ def test_a_job_judges_and_says_what_the_exporter_does(found: dict[str, float]) -
     for cause in of_job:
         numbers = evaluate.numbers_of(cause, found)
         said = Diagnosis(cause=cause.slug, evidence=numbers)
-        texts = wording.finding(said), wording.advice(said)
+        texts = wording.said(said)
         expected.append((cause.slug, *texts, numbers, wording.address(cause.slug)))
     assert [(*each, each.address) for each in diagnosis.shown(found)] == expected
     assert [row["slug"] for row in diagnosis.table()] == [cause.slug for cause in JOB_CAUSES]

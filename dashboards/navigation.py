@@ -91,3 +91,11 @@ def job_of_row(column: str) -> Link:
         f"Open training job ${{__data.fields.{column}}}",
         f"/d/{TRAINING}?var-training_job=${{__data.fields.{column}}}&${{__url_time_range}}&{_HERE}",
     )
+
+
+CAUSE_OF_ROW = Link(
+    "What to change: ${__data.fields.Cause}",
+    "https://github.com/roofline-exporter/roofline-exporter/blob/main/docs/causes.md"
+    "#${__data.fields.Cause}",
+)
+"""From a row to the section about its known cause."""

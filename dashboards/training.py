@@ -183,7 +183,7 @@ def _causes() -> Panel:
         (
             Column("Node", label="instance"),
             Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
-            Column("Cause", label="cause"),
+            Column("Cause", label="cause", link=navigation.CAUSE_OF_ROW),
             Column(
                 "Of the range",
                 expression=f"max by ({DEVICE}, gpu, cause) (count_over_time({shown}[$__range]))"

@@ -94,7 +94,7 @@ def _only(snapshot: Snapshot, name: str) -> Snapshot:
 def _said(snapshot: Snapshot, *, everything: bool) -> Iterator[str]:
     """Yield what is diagnosed; of GPUs without a cause nothing, unless they were asked for."""
     from exporter.web.facts import lines_of
-    from exporter.web.wording.diagnosis import explained, not_known
+    from exporter.web.wording.diagnosis import address, not_known, sentences, shown
     from exporter.web.wording.summary import headline
 
     quiet = 0
@@ -106,7 +106,12 @@ def _said(snapshot: Snapshot, *, everything: bool) -> Iterator[str]:
             quiet += 1
             continue
         yield headline([facts]).text
-        lines = [text for each in share.diagnoses for text in explained(each)]
-        yield from (f"  {text}" for text in lines or [unknown or "no known cause shows"])
+        for each in share.diagnoses:
+            evidence = (f"{name} {shown(name, value)}" for name, value in each.evidence.items())
+            yield f"  {sentences(each)}"
+            yield f"  evidence: {', '.join(evidence)}"
+            yield f"  {address(each.cause)}"
+        if not share.diagnoses:
+            yield f"  {unknown or 'no known cause shows'}"
     if quiet:
         yield f"{quiet} {'GPU shows' if quiet == 1 else 'GPUs show'} no known cause"

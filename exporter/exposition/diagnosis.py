@@ -7,12 +7,6 @@ from exporter.exposition.family import Family, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import SHARE
 from exporter.model.causes import CAUSES
-from exporter.model.snapshot import Share
-
-
-def _causes(share: Share) -> dict[str, float]:
-    return {diagnosis.cause: 1 for diagnosis in share.diagnoses}
-
 
 FAMILIES: tuple[Family, ...] = (
     gauge(
@@ -20,7 +14,10 @@ FAMILIES: tuple[Family, ...] = (
         "1 for each known cause that holds this GPU back now, as far as the evidence shows it; no "
         "series for the others. docs/causes.md has a section for each, with what to change.",
         "derived from the last 10 s and the loop of its training jobs so far",
-        SHARE.by_label(Label("cause", tuple(each.slug for each in CAUSES)), _causes),
+        SHARE.by_label(
+            Label("cause", tuple(each.slug for each in CAUSES)),
+            lambda share: {each.cause: 1.0 for each in share.diagnoses},
+        ),
         level="core",
     ),
 )

@@ -204,11 +204,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "power_capped",
-        (
-            "clock_time_ratio >= notable_loss_ratio",
-            "power_capped == 1",
-            "thermal_throttled == 0",
-        ),
+        ("clock_time_ratio >= notable_loss_ratio", "power_capped == 1", "thermal_throttled == 0"),
         "{clock_time_ratio} of its time is lost to clocks that the power limit lowers",
         "raise the limit (nvidia-smi -pl), if rack and cooling allow it",
         costs="clock",

@@ -104,16 +104,14 @@ def _processes(share: Share, device: Device) -> dict[str, float | None]:
 def _of_job(rank: Rank) -> dict[str, float | None]:
     """Return the settings of a rank's data loader, and what shares of its loop went elsewhere."""
     totals, loader = rank.totals, rank.loader
-    spent: dict[str, float | None] = {
-        f"{phase}_of_loop_ratio": totals.phase_seconds.get(phase) for phase in OF_LOOP
-    }
-    spent["loader_start_of_loop_ratio"] = totals.loader_start_seconds
+    spent = {phase: totals.phase_seconds.get(phase) for phase in OF_LOOP}
+    spent["loader_start"] = totals.loader_start_seconds
     return {
         "workers_count": loader.workers,
         "pinned_memory": loader.pin_memory,
         "persistent_workers": loader.persistent_workers,
         "data_wait_per_batch_seconds": _part(totals.phase_seconds.get("data"), totals.batches),
-        **{name: _part(seconds, totals.step_seconds) for name, seconds in spent.items()},
+        **{f"{name}_of_loop_ratio": _part(spent[name], totals.step_seconds) for name in spent},
     }
 
 
@@ -146,8 +144,5 @@ def workers_to_try(found: Mapping[str, float | None]) -> float | None:
     if workers is None:
         return None
     most = FIRST_WORKERS if cores is None else max(1.0, cores - 1)  # one is for the loop
-    if not workers:
-        return float(int(min(FIRST_WORKERS, most)))
-    if cores is not None and workers > cores:
-        return float(int(most))
-    return float(int(min(2 * workers, workers + (free or 0.0))))
+    wanted = min(2 * workers, workers + (free or 0.0)) if workers else min(FIRST_WORKERS, most)
+    return float(int(most if cores is not None and workers > cores else wanted))

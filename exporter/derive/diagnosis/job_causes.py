@@ -15,21 +15,13 @@ from exporter.model.causes import JOB_CAUSES, THRESHOLDS
 
 def job_causes() -> str:
     """Return the rows as JSON with a cause on each line; conditions have numbers for names."""
-    rows = [
-        {
-            "slug": cause.slug,
-            "when": [_plain(condition) for condition in cause.when],
-            "finding": cause.finding,
-            "advice": cause.advice,
-        }
-        for cause in JOB_CAUSES
-    ]
+    rows = []
+    for cause in JOB_CAUSES:
+        words = [condition.split(" ") for condition in cause.when]
+        when = [" ".join(str(THRESHOLDS.get(word, word)) for word in each) for each in words]
+        texts = {"finding": cause.finding, "advice": cause.advice}
+        rows.append({"slug": cause.slug, "when": when, **texts})
     return "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n"
-
-
-def _plain(condition: str) -> str:
-    evidence, relation, limit = condition.split(" ")
-    return f"{evidence} {relation} {THRESHOLDS.get(limit, limit)}"
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from exporter.model.snapshot import Gpu, Rank, Share
 
 LEAST_IDLE_SECONDS = 60.0
 """A sibling that is idle for less may be in a pause of its work."""
-
-
 Evidence = Mapping[str, float | None]
 
 

@@ -54,12 +54,6 @@ def address(cause: str) -> str:
     return f"{DOCUMENTATION}/blob/main/docs/causes.md#{cause}"
 
 
-def explained(diagnosis: Diagnosis) -> list[str]:
-    """Return a diagnosis in lines: what to change and gain by it, the evidence, the address."""
-    numbers = [f"{name} {shown(name, value)}" for name, value in diagnosis.evidence.items()]
-    return [sentences(diagnosis), f"evidence: {', '.join(numbers)}", address(diagnosis.cause)]
-
-
 def causes(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
     """Return one line for each GPU that shows a cause: its first one, and what to change."""
     lines = []

@@ -183,7 +183,7 @@ def missing(evidence: Mapping[str, float]) -> list[str]:
 def test_the_table_is_complete_and_readable() -> None:
     """Every condition and every place in a text is evidence that is looked for."""
     assert tuple(cause.slug for cause in CAUSES) == tuple(CASES)
-    looked_for = {f"{phase}_of_loop_ratio" for phase in OF_LOOP}
+    looked_for = {f"{name}_of_loop_ratio" for name in (*OF_LOOP, "loader_start")}
     for module in (given_evidence, peers):
         nodes = ast.walk(ast.parse(inspect.getsource(module)))
         looked_for |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}

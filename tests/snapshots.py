@@ -116,7 +116,6 @@ H100_DEVICE = Device(
     nvlink_bandwidth_bytes_per_second=450e9,
     nvlink_ends={NVSWITCH: 18},
     cpu_affinity="0-55,112-167",
-    cpus_elsewhere="56-111,168-223",
     numa_affinity=0,
     modes={
         "persistence": "enabled",

@@ -54,8 +54,7 @@ FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
 
 
 NVSWITCH = "nvswitch"
-UNKNOWN_END = "unknown"
-"""Ends of NVLinks that are no GPU whose address is known."""
+"""What is at the other end of an NVLink, if it is no GPU."""
 
 _OF_INSTANCE = "_instance_"
 
@@ -138,15 +137,13 @@ class Device:
     nvlink_count: int | None = None
     nvlink_bandwidth_bytes_per_second: float | None = None
     """All links together, per direction."""
-    nvlink_ends: Mapping[str, int] = field(default_factory=dict)
-    """Active NVLinks by what is at the other end: the PCI address of a GPU (as `pci_bus_id`),
-    ``NVSWITCH`` or ``UNKNOWN_END``."""
+    nvlink_ends: Mapping[str, int] | None = None
+    """Active NVLinks by what is at the other end: the PCI address of a GPU (as `pci_bus_id`) or
+    ``NVSWITCH``."""
     pci_path: tuple[str, ...] = ()
     """From the root of its PCI tree down to it, as sysfs names them; empty where not known."""
     cpu_affinity: str | None = None
     """The CPUs of its NUMA node that are online, as the kernel writes a list: 0-55,112-167."""
-    cpus_elsewhere: str | None = None
-    """Those of all other NUMA nodes; empty where there is only one."""
     numa_affinity: int | None = None
     """The NUMA node that it is attached to; `numa_node` is that of its own memory, if that is one.
     """

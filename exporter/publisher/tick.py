@@ -17,7 +17,7 @@ from exporter.model.readers import (
     TrainingReports,
     WorkloadSource,
 )
-from exporter.model.reading import SUSPENDED, Device, Health, SlotReport
+from exporter.model.reading import SUSPENDED, Device, SlotReport
 from exporter.model.snapshot import Gpu, Peer, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.diagnosis import diagnosed
@@ -65,8 +65,8 @@ class Publisher:
         self._host = host
         self.outside = Outside(host)
         self._gpus: dict[str, TrackedGpu] = {}
-        self._ends: list[tuple[Device, Health | None]] = []
-        """What the links in `_peers` were found for."""
+        self._linked: list[Device] = []
+        """What `_peers` were found for."""
         self._peers: dict[str, tuple[Peer, ...]] = {}
         self._counts = NodeCounts()
         self._ranks = Ranks(self._counts.disbelieved)
@@ -205,9 +205,9 @@ class Publisher:
             gpu.picture(now, xids.get(gpu.device.uuid, {}))
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         ]
-        ends = [(gpu.device, gpu.health) for gpu in pictures]
-        if ends != self._ends:
-            self._ends, self._peers = ends, peers(pictures)
+        devices = [gpu.device for gpu in pictures]
+        if devices != self._linked:
+            self._linked, self._peers = devices, peers(devices)
         return tuple(replace(gpu, peers=self._peers.get(gpu.device.uuid, ())) for gpu in pictures)
 
 

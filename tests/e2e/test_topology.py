@@ -35,7 +35,7 @@ def _gpu(index: int) -> Gpu:
 
 def _node() -> tuple[Gpu, ...]:
     gpus = [_gpu(index) for index in range(GPUS)]
-    linked = peers(gpus)
+    linked = peers([gpu.device for gpu in gpus])
     return tuple(replace(gpu, peers=linked[gpu.device.uuid]) for gpu in gpus)
 
 

@@ -34,6 +34,8 @@ class Machine:
             folder = sysfs / f"devices/system/node/node{node}"
             folder.mkdir(parents=True)
             (folder / "cpulist").write_text(f"{cpus}\n")
+        if self.cpus:
+            (sysfs / "devices/system/node/online").write_text(",".join(map(str, self.cpus)))
         for path, node in zip(self.paths, self.nodes, strict=True):
             folder = sysfs / "devices" / path
             folder.mkdir(parents=True)

@@ -14,9 +14,10 @@ import pynvml
 from exporter.model.reading import Device, Instance
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.fields import Field
+from exporter.sources.nvml.links import nvlink_ends
 from exporter.sources.nvml.plausible import PossibleRange, thousandth
 from exporter.sources.nvml.probe import Probe, probe_of
-from exporter.sources.nvml.topology import NvlinkEnds, placed
+from exporter.sources.proc.pci import placed
 from exporter.sources.reading_state import IDENTITY, Journal
 from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 
@@ -92,7 +93,6 @@ class IdentityReader:
     def __init__(self, handle: Any, index: int, journal: Journal, sysfs: str) -> None:
         self._handle = handle
         self._sysfs = sysfs
-        self._ends = NvlinkEnds(handle, journal)
         self._index = index
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
@@ -163,7 +163,7 @@ class IdentityReader:
             pcie_width_max=ask("width", "nvmlDeviceGetMaxPcieLinkWidth", plausible.PCIE_WIDTH),
             **({} if virtual or pci is None else placed(self._sysfs, pci.busId)),
             nvlink_count=int(links) if links is not None else None,
-            nvlink_ends=ask("ends", lambda: self._ends.read(int(links or 0))) or {},
+            nvlink_ends=ask("ends", lambda: nvlink_ends(h, int(links or 0))),
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
                 c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic and errors of PCIe and NVLink, from the field values that a GPU answers."""
+"""Traffic and errors of PCIe and NVLink, from field values, and where the NVLinks lead."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from ctypes import byref
 from typing import Any
 
 import pynvml
 
+from exporter.model.reading import NVSWITCH
 from exporter.sources.nvml.fields import ALL_LINKS, Field
 from exporter.specs.pcie import pcie_bytes_per_second
 
@@ -53,6 +55,33 @@ NVLINK_LINK_ERRORS: Mapping[str, int] = {"replay": 161, "recovery": 162, "crc_fl
 def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
     """Return one field per link."""
     return tuple((field_id, link) for link in range(links))
+
+
+def nvlink_ends(handle: Any, links: int) -> dict[str, int]:
+    """Return how many of the first `links` NVLinks are active, by what is at their other end.
+
+    A call that names two GPUs (nvmlDeviceGetTopologyCommonAncestor) would hang or fail where
+    either of them does.
+
+    Raises:
+        pynvml.NVMLError: a link does not say so.
+    """
+    return dict(
+        Counter(
+            _end(handle, link)
+            for link in range(links)
+            if pynvml.nvmlDeviceGetNvLinkState(handle, link)
+        )
+    )
+
+
+def _end(handle: Any, link: int) -> str:
+    kind = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
+    if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+        return NVSWITCH
+    if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_UNKNOWN:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_READY)
+    return str(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
 
 
 def nvlink_traffic_fields(links: int) -> tuple[Field, ...]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPUs as sysfs has them: how many are on the PCI bus, and which are asleep.
+"""GPUs as sysfs has them: how many are on the PCI bus, which are asleep, and where each is.
 
-A driver call would wake one that is asleep.
+A driver call would wake one that is asleep, and names near CPUs only as far as the caller may use
+them (rapidsai/dask-cuda#1358).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from exporter.clock import Clock
 
@@ -21,6 +23,8 @@ BUS_INTERVAL_SECONDS = 60.0
 """A node may have hundreds of PCI functions, so they are not counted more often."""
 ASLEEP = frozenset({"suspended", "suspending"})
 """Runtime power states of Linux (Documentation/power/runtime_pm.rst)."""
+LONGEST_TEXT = 4096
+_BELOW_ROOT = re.compile(r".*/(pci[0-9a-f]+:[0-9a-f]+/.*)")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -74,21 +78,40 @@ def _is_gpu(function: Path) -> bool:
 
 def _number(file: Path) -> int | None:
     try:
-        return int(file.read_text(encoding="ascii"), 16)
-    except (OSError, ValueError):  # gone since the listing
+        return int(_text(file), 16)
+    except ValueError:  # gone since the listing
         return None
+
+
+def _text(path: str | Path) -> str:
+    """Return what a short file says; empty if it cannot be read."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(LONGEST_TEXT).strip()
+    except OSError:
+        return ""
 
 
 def is_suspended(sysfs: str, address: str) -> bool:
     """Return whether the device at a PCI address is asleep; False if sysfs has no state of it."""
     folder = device_folder(sysfs, address)
+    return folder is not None and _text(f"{folder}/power/runtime_status") in ASLEEP
+
+
+def placed(sysfs: str, address: str) -> dict[str, Any]:
+    """Return the members of `Device` that sysfs knows of the GPU at this PCI address."""
+    folder, nodes = device_folder(sysfs, address), f"{sysfs}/devices/system/node"
     if folder is None:
-        return False
-    try:
-        with open(f"{folder}/power/runtime_status", "rb") as file:
-            return file.read(32).decode("ascii", "replace").strip() in ASLEEP
-    except OSError:
-        return False
+        return {}
+    path = _BELOW_ROOT.fullmatch(os.path.realpath(folder))
+    node = _text(f"{folder}/numa_node")
+    if node == "-1" and _text(f"{nodes}/online") == "0":  # the only one; firmware need not name it
+        node = "0"
+    return {
+        "pci_path": tuple(path[1].split("/")) if path else (),
+        "numa_affinity": int(node) if node.isdecimal() else None,
+        "cpu_affinity": _text(f"{nodes}/node{node}/cpulist") or None,
+    }
 
 
 def device_folder(sysfs: str, address: str) -> str | None:

@@ -52,7 +52,6 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
         minor_number=index,
         numa_affinity=node,
         cpu_affinity=_cpus(node),
-        cpus_elsewhere=_cpus(node ^ 1),
         pci_path=_pci_path(index, address.lower()),
         driver_version="simulated",
         core_count=model.core_count,

@@ -103,7 +103,7 @@ def test_older_drivers_lack_facts_only(
     """On an older driver the facts that it does not report are absent, and all others there."""
     rig = open_gpu(missing=missing)
     found = device(rig)
-    not_of_the_driver = {"cpu_affinity", "cpus_elsewhere", "numa_affinity"}
+    not_of_the_driver = {"cpu_affinity", "numa_affinity"}
     names = set(Device.__slots__) - {"c2c_bandwidth_bytes_per_second"} - not_of_the_driver
 
     assert {name for name in names if getattr(found, name) is None} == absent

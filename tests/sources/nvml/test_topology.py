@@ -11,12 +11,11 @@ import pynvml
 import pytest
 
 from exporter.derive.topology import peers
-from exporter.errors import DeviceGone
-from exporter.model.reading import NVSWITCH, UNKNOWN_END, Device
-from exporter.model.snapshot import Gpu
+from exporter.model.reading import NVSWITCH, Device
 from exporter.sources.nvml.library import Library
+from exporter.sources.nvml.links import nvlink_ends
 from exporter.sources.nvml.reader import NvmlSource
-from exporter.sources.nvml.topology import NvlinkEnds, placed
+from exporter.sources.proc.pci import placed
 from exporter.sources.reading_state import Journal
 from tests.fake_nvml import FakeNvml, fault
 from tests.fake_nvml.machines import BRIDGED_PAIRS, DGX_H100, PCIE_BOX, TWO_SOCKETS, Machine
@@ -51,11 +50,11 @@ def _open_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def matrix(devices: Iterable[Device]) -> list[list[str]]:
     """The links of each GPU, with X for itself and ? where one is not known."""
-    gpus = [Gpu(device, up=True) for device in devices]
+    gpus = tuple(devices)
     found = peers(gpus)
-    links = [{peer.uuid: peer.link for peer in found.get(gpu.device.uuid, ())} for gpu in gpus]
+    links = [{peer.uuid: peer.link for peer in found.get(gpu.uuid, ())} for gpu in gpus]
     return [
-        ["X" if one is other else row.get(other.device.uuid, "?") for other in gpus]
+        ["X" if one is other else row.get(other.uuid, "?") for other in gpus]
         for one, row in zip(gpus, links, strict=True)
     ]
 
@@ -70,20 +69,17 @@ def test_every_link_of_a_machine(open_machine: Any, machine: Machine) -> None:
     assert matrix(devices) == machine.rows
     assert [each.numa_affinity for each in devices] == list(machine.nodes)
     assert [each.cpu_affinity for each in devices] == [TWO_SOCKETS[each] for each in machine.nodes]
-    assert [each.cpus_elsewhere for each in devices] == [
-        TWO_SOCKETS[1 - each] for each in machine.nodes
-    ]
 
 
 @pytest.mark.parametrize("call", ["State", "RemoteDeviceType", "RemotePciInfo_v2"])
 def test_one_refusal_harms_no_other_gpu(open_machine: Any, call: str) -> None:
-    """An NVLink that one end does not name is not known, and never taken for a PCIe link."""
+    """Where a GPU does not say where an NVLink leads, its links are not taken for PCIe."""
     opened = open_machine(BRIDGED_PAIRS)
     opened.fake.update(faults=[fault(f"nvmlDeviceGetNvLink{call}", gpu=0, error=3)])
-    [first, second, *others] = matrix(opened.devices())
+    [first, *others] = matrix(opened.devices())
 
-    assert (first, second) == (["X", "?", "SYS", "SYS"], ["?", "X", "SYS", "SYS"])
-    assert [row[2:] for row in others] == [row[2:] for row in BRIDGED_PAIRS.rows[2:]]
+    assert first == ["X", "?", "?", "?"]
+    assert [row[1:] for row in others] == [row[1:] for row in BRIDGED_PAIRS.rows[1:]]
 
 
 def test_no_call_names_two_gpus(open_machine: Any) -> None:
@@ -103,18 +99,16 @@ def test_an_inactive_link_does_not_count(open_machine: Any) -> None:
     assert matrix(opened.devices())[0] == ["X", "NV10", "SYS", "SYS"]
 
 
-def test_a_lost_gpu_is_lost(open_machine: Any) -> None:
-    """A link that answers GPU_IS_LOST ends the session, as any other reading does."""
+def test_an_end_that_is_not_known_yet(open_machine: Any) -> None:
+    """It is asked for again, and until then no link of the GPU is known."""
     opened = open_machine(DGX_H100)
     opened.fake.device(2, nvlink={"remote": "unknown"})
-    ends = NvlinkEnds(pynvml.nvmlDeviceGetHandleByIndex(2), Journal(""))
-    assert ends.read(18) == {UNKNOWN_END: 18}
+    handle = pynvml.nvmlDeviceGetHandleByIndex(2)
+    with pytest.raises(pynvml.NVMLError):
+        nvlink_ends(handle, 18)
+    assert matrix(opened.devices())[2] == ["X" if at == 2 else "?" for at in range(8)]
     opened.fake.device(2, nvlink={"remote": "switch"})
-    assert ends.read(18) == {NVSWITCH: 18}
-    opened.fake.device(2, lost=1)
-
-    with pytest.raises(DeviceGone):
-        ends.read(18)
+    assert nvlink_ends(handle, 18) == {NVSWITCH: 18}
 
 
 def test_a_guest_with_a_vgpu_knows_no_link(open_machine: Any) -> None:
@@ -129,38 +123,28 @@ def test_a_guest_with_a_vgpu_knows_no_link(open_machine: Any) -> None:
     assert matrix(devices)[0] == ["X", "?", "?", "?", "?", "?"]
 
 
-def place(sysfs: Path, *, node: str, cpus: Sequence[str]) -> dict[str, Any]:
-    machine = Machine([], ["pci0000:00/0000:00:01.0/0000:01:00.0"], [0], {}, "")
+def place(sysfs: Path, node: str, cpus: Sequence[str]) -> tuple[int | None, str | None]:
+    nodes = dict(enumerate(cpus))
+    machine = Machine([], ["pci0000:00/0000:00:01.0/0000:01:00.0"], [0], nodes, "")
     machine.write(sysfs)
     (sysfs / "bus/pci/devices/0000:01:00.0/numa_node").write_text(node)
-    for at, listed in enumerate(cpus):
-        (sysfs / f"devices/system/node/node{at}").mkdir(parents=True)
-        (sysfs / f"devices/system/node/node{at}/cpulist").write_text(f"{listed}\n")
     found = placed(str(sysfs), "00000000:01:00.0")
-    assert found.pop("pci_path") == ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
-    return found
+    assert found["pci_path"] == ("pci0000:00", "0000:00:01.0", "0000:01:00.0")
+    return found["numa_affinity"], found["cpu_affinity"]
 
 
 def test_firmware_that_names_no_node(tmp_path: Path) -> None:
     """-1 says nothing on a machine of two nodes; on one of a single node it is that one."""
-    assert place(tmp_path / "two", node="-1", cpus=["0-3", "4-7"]) == {}
-    assert place(tmp_path / "old", node="0", cpus=[]) == {}
-    assert place(tmp_path / "absent", node="7", cpus=["0-3", "4-7"]) == {}
-    assert place(tmp_path / "one", node="-1", cpus=["0-15"]) == {
-        "numa_affinity": 0,
-        "cpu_affinity": "0-15",
-        "cpus_elsewhere": "",
-    }
-
-
-def test_nodes_without_cpus_are_not_elsewhere(tmp_path: Path) -> None:
-    """As the memory of each GPU of a Grace Hopper is one."""
-    assert place(tmp_path, node="0", cpus=["0-71", "", "", "72-143"])["cpus_elsewhere"] == "72-143"
+    assert place(tmp_path / "two", "-1", ["0-3", "4-7"]) == (None, None)
+    assert place(tmp_path / "old", "0", []) == (0, None)
+    assert place(tmp_path / "one", "-1", ["0-15"]) == (0, "0-15")
+    assert place(tmp_path / "memory-only", "1", ["0-15", ""]) == (1, None)
 
 
 def test_without_sysfs_nothing_is_known(tmp_path: Path) -> None:
     """Neither an absent tree nor an odd address is an error."""
-    assert placed(str(tmp_path), "00000000:01:00.0") == {}
+    nothing = {"pci_path": (), "numa_affinity": None, "cpu_affinity": None}
+    assert placed(str(tmp_path), "00000000:01:00.0") == nothing
     assert placed(str(tmp_path), "../../etc") == {}
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from exporter.model.reading import THROTTLE_REASONS
 from exporter.web.history import Columns, Series
 from exporter.web.live.rounding import known
-from exporter.web.page.document import data_block
+from exporter.web.page.document import data_block, table
 from exporter.web.wording.numbers import clock_time, duration, fixed, iso_time, percent, si
 from exporter.web.wording.phrases import NOT_KNOWN, PARTS, throttle_words, throttled_by
 from exporter.web.wording.state import HIGH_STALL_RATIO, MODERATE_STALL_RATIO
@@ -196,8 +196,7 @@ def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
     names = ["Time", *((bounds and line.apart) or line.label for line in shown)]
     throttled = columns.get("throttled", []) if chart.reasons else []
     names += ["throttled by"] if throttled else []
-    heads = "".join(f'<th scope="col">{each}</th>' for each in names)
-    rows, before = "", math.inf
+    rows, before = [], math.inf
     for index in range(len(timestamps) - 1, -1, -1):
         time = timestamps[index]
         if time > before:
@@ -206,8 +205,5 @@ def _table(chart: Chart, timestamps: Sequence[float], columns: Columns) -> str:
         values = [columns[line.column][index] for line in shown]
         cells = [NOT_KNOWN if value is None else FORMATS[chart.unit](value) for value in values]
         cells += [_reasons(bits) for bits in throttled[index : index + 1]]
-        rows += (
-            f'<tr><th scope="row"><time datetime="{iso_time(time)}">{clock_time(time)}</time></th>'
-            f"<td>{'</td><td>'.join(cells)}</td></tr>"
-        )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+        rows.append([f'<time datetime="{iso_time(time)}">{clock_time(time)}</time>', *cells])
+    return table(names, rows)

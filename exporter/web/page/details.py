@@ -17,6 +17,7 @@ from exporter.model.snapshot import Ceilings, Gpu, Share
 from exporter.model.xids import describe
 from exporter.specs import GpuModel, SpecBook
 from exporter.web.live.roofs import peak_clock_hertz
+from exporter.web.page.document import table
 from exporter.web.wording.numbers import (
     LONG,
     capitalised,
@@ -187,18 +188,11 @@ def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[
         clock = clock_of_memory if key == "memory" else peak_clock_hertz(ceilings, key)
         note = " (computed)" if key in derived else ""
         best = "" if reached is None else si(peak * reached, unit)
-        rows.append((name, si(peak, unit) + note, best, "" if clock is None else si(clock, "Hz")))
-    heads = ("", "Datasheet", "Best kernels", "At clock")
-    head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
-    body = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(each)}</td>" for each in rest)
-        + "</tr>"
-        for first, *rest in rows
-    )
+        row = (name, si(peak, unit) + note, best, "" if clock is None else si(clock, "Hz"))
+        rows.append([escape(each) for each in row])
     return (
         '<section class="card" id="ceilings"><h2>Ceilings</h2>\n'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\n"
+        f"{table(('', 'Datasheet', 'Best kernels', 'At clock'), rows)}\n"
         f"{_sources(ceilings, model, codes)}</section>"
     )
 

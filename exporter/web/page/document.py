@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -47,6 +47,16 @@ def document(
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n" + "\n".join(head) + f"\n</head>\n{body}\n</html>\n"
     )
+
+
+def table(heads: Iterable[str], rows: Iterable[Sequence[str]], attributes: str = "") -> str:
+    """Return a table of HTML; the first cell of each row is its heading."""
+    head = "".join(f'<th scope="col">{each}</th>' if each else "<td></td>" for each in heads)
+    body = "".join(
+        f'<tr><th scope="row">{first}</th><td>{"</td><td>".join(rest)}</td></tr>\n'
+        for first, *rest in rows
+    )
+    return f"<table{attributes}><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def data_block(name: str, data: Any) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.live.rows import Row
-from exporter.web.page.document import data_block
+from exporter.web.page.document import data_block, table
 from exporter.web.page.table import gpu_table
 from exporter.web.page.topology import topology
 from exporter.web.wording.recorded import recording_ended
@@ -68,17 +68,16 @@ likely traffic, work not known</li>
 
 def roofline_figure(rows: Mapping[str, Row]) -> str:
     """Return the template of the chart for a script, and its numbers as a table."""
-    numbers = "".join(
-        f'<tr><th scope="row">{escape(words["title"])}</th><td>{escape(words["point"])}</td>'
-        f"<td>{escape(words.get('roof', 'not known'))}</td></tr>"
+    numbers = [
+        [escape(each) for each in (words["title"], words["point"], words.get("roof", "not known"))]
         for words in (row["words"] for row in rows.values())
         if "point" in words
-    )
+    ]
+    heads = ("GPU", "Work and intensity", "Of the roof")
     return f"""<figure id="roofline">
 {data_block("plot", _PLOT)}
 <details id="numbers"><summary>The chart as a table</summary>
-<table id="numbers-table"><thead><tr><th scope="col">GPU</th><th scope="col">Work and intensity</th>
-<th scope="col">Of the roof</th></tr></thead><tbody>{numbers}</tbody></table></details>
+{table(heads, numbers, ' id="numbers-table"')}</details>
 </figure>"""
 
 

@@ -8,6 +8,7 @@ from html import escape
 
 from exporter.model.reading import Process
 from exporter.model.snapshot import Share
+from exporter.web.page.document import table
 from exporter.web.wording.numbers import cut, fixed, percent
 from exporter.web.wording.phrases import NOT_KNOWN
 from exporter.web.wording.whose import workload_words
@@ -69,17 +70,8 @@ def gpu_processes(shares: Sequence[Share]) -> str:
 def _table(rows: Sequence[Mapping[str, str | None]]) -> str:
     """Return the table, without the columns that are not known of any."""
     shown = [name for name in rows[0] if any(row[name] for row in rows)]
-    heads = "".join(f'<th scope="col">{name}</th>' for name in shown)
-    body = "".join(
-        f'<tr><th scope="row">{row["PID"]}</th>'
-        + "".join(
-            f"<td>{NOT_KNOWN if (word := row[name]) is None else escape(cut(word))}</td>"
-            for name in shown[1:]
-        )
-        + "</tr>\n"
+    cells = [
+        [NOT_KNOWN if (word := row[name]) is None else escape(cut(word)) for name in shown]
         for row in rows
-    )
-    return (
-        f"<table><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table>"
-        f"<p><small>{_NOTE}</small></p>"
-    )
+    ]
+    return f"{table(shown, cells)}<p><small>{_NOTE}</small></p>"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from exporter.model.snapshot import Gpu
+from exporter.web.page.document import table
 
 LINKS = {
     "NV#": "# NVLinks",
@@ -20,36 +21,28 @@ LINKS = {
 
 
 def _badge(link: str) -> str:
-    return f'<b class="link-{link.rstrip("#0123456789").lower()}">{escape(link)}</b>'
+    return f'<b class="link-{link[:2].lower()}">{escape(link)}</b>'
 
 
-def _row(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
+def _row(gpu: Gpu, gpus: Sequence[Gpu]) -> list[str]:
     device = gpu.device
     links = {peer.uuid: _badge(peer.link) for peer in gpu.peers} | {device.uuid: "·"}
-    cells = "".join(f"<td>{links.get(other.device.uuid, '?')}</td>" for other in gpus)
-    node = "?" if device.numa_affinity is None else device.numa_affinity
-    return (
-        f'<tr><th scope="row">GPU {device.index}</th>{cells}'
-        f"<td>{node}</td><td>{escape(device.cpu_affinity or '?')}</td></tr>"
-    )
+    node = "?" if device.numa_affinity is None else str(device.numa_affinity)
+    cells = [links.get(other.device.uuid, "?") for other in gpus]
+    return [f"GPU {device.index}", *cells, node, escape(device.cpu_affinity or "?")]
 
 
 def topology(gpus: Sequence[Gpu]) -> str:
     """Return the table; nothing where no link is known, as on a node of one GPU."""
-    known = [peer.link for gpu in gpus for peer in gpu.peers]
+    known = {peer.link[:2] for gpu in gpus for peer in gpu.peers}
     if not known:
         return ""
-    legend = "".join(
-        f"<li>{_badge(link)} {means}</li>"
-        for link, means in LINKS.items()
-        if any(each.startswith(link.rstrip("#")) for each in known)
-    )
-    heads = "".join(f'<th scope="col">{gpu.device.index}</th>' for gpu in gpus)
+    legend = [f"<li>{_badge(link)} {LINKS[link]}</li>" for link in LINKS if link[:2] in known]
+    heads = ["", *(str(gpu.device.index) for gpu in gpus), "NUMA node", "CPUs of that node"]
     return (
         "<details><summary>How the GPUs are linked</summary>"
         '<div class="scroll" id="topology" tabindex="0" role="group" '
-        f'aria-label="How the GPUs are linked">\n<table><thead><tr><td></td>{heads}'
-        '<th scope="col">NUMA node</th><th scope="col">CPUs of that node</th></tr></thead>\n'
-        f"<tbody>{''.join(_row(gpu, gpus) for gpu in gpus)}</tbody></table>\n"
-        f'<ul class="legend">{legend}</ul></div></details>'
+        'aria-label="How the GPUs are linked">\n'
+        f"{table(heads, (_row(gpu, gpus) for gpu in gpus))}\n"
+        f'<ul class="legend">{"".join(legend)}</ul></div></details>'
     )

@@ -190,7 +190,9 @@ def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> N
 
 def chart_tables(text: str) -> dict[str, str]:
     """Return the table of each chart by its name."""
-    return dict(re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text))
+    return dict(
+        re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text, re.S)
+    )
 
 
 def test_tables_behind_the_charts(daemon: Daemon) -> None:

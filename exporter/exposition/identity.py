@@ -24,6 +24,8 @@ def _info(gpu: Gpu) -> Rows:
             text(device.board_part_number),
             text(device.minor_number),
             text(device.numa_node),
+            text(device.numa_affinity),
+            text(device.cpu_affinity),
             text(device.driver_version),
             text(device.cuda_version),
             text(device.vbios_version),
@@ -49,16 +51,12 @@ def _instances(device: Device) -> Rows:
         yield (*ids, instance.profile, instance.mig_uuid), 1
 
 
-def _affinity(device: Device) -> Rows:
-    if device.cpu_affinity is not None:
-        yield (device.cpu_affinity, text(device.numa_affinity)), 1
-
-
 FAMILIES: tuple[Family, ...] = (
     info(
         "gpu_info",
         "What this GPU is; labels that are not known are empty.",
-        "NVML identity queries at enumeration; spec names the row of the spec file, or derived",
+        "NVML identity queries, and /sys for affinity, every minute; spec names the row of the "
+        "spec file, or derived",
         GPU.rows(
             (
                 Label("name", meaning="GPU model as the driver names it"),
@@ -72,6 +70,8 @@ FAMILIES: tuple[Family, ...] = (
                     "numa_node",
                     meaning="of its own memory, where that is a node, as on Grace Hopper",
                 ),
+                Label("numa_affinity", meaning="the NUMA node that it is attached to"),
+                Label("cpu_affinity", meaning="online CPUs of that node, such as 0-55,112-167"),
                 Label("driver_version"),
                 Label("cuda_version", meaning="newest CUDA version that the driver supports"),
                 Label("vbios_version"),
@@ -145,18 +145,6 @@ FAMILIES: tuple[Family, ...] = (
                 Label("link", meaning="NV18, PIX, PXB, PHB, NODE or SYS"),
             ),
             lambda peers: [((str(each.index), each.uuid, each.link), 1) for each in peers],
-        ),
-    ),
-    info(
-        "gpu_affinity_info",
-        "Which CPUs are near this GPU; absent where the machine does not say.",
-        "numa_node of its PCI device and cpulist of that node in /sys, every minute",
-        DEVICE.rows(
-            (
-                Label("cpu_affinity", meaning="online CPUs of its NUMA node, such as 0-55,112-167"),
-                Label("numa_affinity", meaning="the NUMA node that it is attached to"),
-            ),
-            _affinity,
         ),
     ),
 )

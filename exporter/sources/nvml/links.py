@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping
 from ctypes import byref
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -66,13 +67,8 @@ def nvlink_ends(handle: Any, links: int) -> dict[str, int]:
     Raises:
         pynvml.NVMLError: a link does not say so.
     """
-    return dict(
-        Counter(
-            _end(handle, link)
-            for link in range(links)
-            if pynvml.nvmlDeviceGetNvLinkState(handle, link)
-        )
-    )
+    is_active = partial(pynvml.nvmlDeviceGetNvLinkState, handle)
+    return dict(Counter(_end(handle, link) for link in filter(is_active, range(links))))
 
 
 def _end(handle: Any, link: int) -> str:

@@ -52,7 +52,7 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
         minor_number=index,
         numa_affinity=node,
         cpu_affinity=_cpus(node),
-        pci_path=_pci_path(index, address.lower()),
+        pci_path=(f"pci0000:{node:02x}", f"0000:{address}"),
         driver_version="simulated",
         core_count=model.core_count,
         memory_bus_width_bits=model.memory_bus_width_bits,
@@ -83,13 +83,6 @@ def simulated_device(model: GpuModel, board: Hardware, index: int, identity: str
 
 def _cpus(node: int) -> str:
     return f"{node * CPUS_PER_NUMA_NODE}-{(node + 1) * CPUS_PER_NUMA_NODE - 1}"
-
-
-def _pci_path(index: int, address: str) -> tuple[str, ...]:
-    """Return the way to GPU `index`, which shares a PCIe switch with the one beside it."""
-    domain, bus = f"{index // 16:04x}", 0xC + index % 16 // 2 * 16
-    ports = (f"{bus:02x}:01.0", f"{bus + 1:02x}:00.0", f"{bus + 2:02x}:0{index % 2}.0")
-    return (f"pci{domain}:{bus:02x}", *(f"{domain}:{port}" for port in ports), address)
 
 
 def _links(model: GpuModel) -> int:

@@ -145,8 +145,7 @@ class Device:
     cpu_affinity: str | None = None
     """The CPUs of its NUMA node that are online, as the kernel writes a list: 0-55,112-167."""
     numa_affinity: int | None = None
-    """The NUMA node that it is attached to; `numa_node` is that of its own memory, if that is one.
-    """
+    """The NUMA node that it is attached to; `numa_node` is that of its own memory."""
     c2c_bandwidth_bytes_per_second: float | None = None
     coherent_memory: bool = False
     """True where GPU and CPU share one address space (Grace, GB10, Jetson): used memory means

@@ -43,6 +43,62 @@ def test_a_published_host_bridge() -> None:
     assert links(one, other) == {(0, 1): "PHB", (1, 0): "PHB"}
 
 
+def below(root: str, *switches: str, device: str) -> tuple[str, ...]:
+    """NCCL's XML names the port of a switch that is above; each way has one below as well."""
+    ways = zip(switches, (*switches[1:], device), strict=True)
+    ports = [port for switch, to in ways for port in (switch, f"{switch} to {to}")]
+    return (root, f"{root} to {switches[0]}", *ports, device)
+
+
+DGX_A100 = {
+    "GPU0": (below("00", "01", "05", "06", device="07:00.0"), 3, 12),
+    "GPU1": (below("00", "01", "0a", "0d", device="0f:00.0"), 3, 12),
+    "mlx5_0": (below("00", "01", "0a", device="0c:00.0"), 3, 0),
+    "mlx5_4": (("60", "60 to 61", "61:00.0"), 0, 0),
+    "mlx5_5": (("60", "60 to 61", "61:00.1"), 0, 0),
+}
+"""NCCL's XML, and topo -m on the same machine: NVIDIA/nccl#1505. The XML is nested as here; of its
+ports 0a and 0d are published, and the devices' addresses."""
+
+DGX_1 = {
+    "GPU0": (below("00", "03", device="06:00.0"), 0, 0),
+    "GPU1": (below("00", "03", device="07:00.0"), 0, 0),
+    "GPU2": (below("00", "08", device="0a:00.0"), 0, 0),
+    "GPU4": (below("80", "83", device="85:00.0"), 1, 0),
+}
+"""NCCL's XML (NVIDIA/nccl#671), and what topo -mp, without NVLinks, prints on a DGX-1."""
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (DGX_A100, ["NV12 PXB SYS SYS", "PXB SYS SYS", "SYS SYS", "PIX"]),
+        (DGX_1, ["PIX PHB SYS", "PHB SYS", "SYS"]),
+    ],
+    ids=["dgx-a100", "dgx-1"],
+)
+def test_a_published_tree(
+    machine: Mapping[str, tuple[tuple[str, ...], int, int]], expected: list[str]
+) -> None:
+    """Trees of which topo -m is published, too: network cards have places as GPUs do."""
+    devices = [
+        gpu(
+            index,
+            pci_path=way,
+            numa_affinity=node,
+            nvlink_ends={NVSWITCH: nvlinks} if nvlinks else {},
+        )
+        for index, (way, node, nvlinks) in enumerate(machine.values())
+    ]
+    found = links(*devices)
+    half = [
+        " ".join(found[one, other] for other in range(one + 1, len(devices)))
+        for one in range(len(devices) - 1)
+    ]
+    assert half == expected
+    assert all(found[other, one] == link for (one, other), link in found.items())
+
+
 DGX_1V = {
     "00000000:06:00.0": {"07": 1, "0A": 1, "0B": 2, "85": 2},
     "00000000:07:00.0": {"06": 1, "0A": 2, "0B": 1, "86": 2},

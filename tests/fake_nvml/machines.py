@@ -71,7 +71,8 @@ DGX_H100 = Machine(
     TWO_SOCKETS,
     "\n".join(" ".join("X" if at == to else "NV18" for to in range(8)) for at in range(8)),
 )
-"""Each GPU below a PCIe switch of its own, all on NVSwitches."""
+"""Each GPU below a PCIe switch of its own, all on NVSwitches; with the addresses and CPUs that
+nvidia-smi prints on a DGX H100."""
 
 _SWITCH = "pci0000:16/0000:16:02.0/0000:17:00.0"
 _PCIE = (

@@ -7,13 +7,15 @@ import logging
 import resource
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from exporter.clock import Clock
-from exporter.model.host import ASLEEP, AT_REST, AT_WORK, HostTotals, Seen, ThreadStates
+from exporter.model.host import ASLEEP, AT_REST, AT_WORK, STOPPED, HostTotals, Seen, ThreadStates
 from exporter.model.snapshot import SourceState
 from exporter.sources.host.family import Family, family
-from exporter.sources.host.limits import cores
+from exporter.sources.host.limits import cores, freezer
 from exporter.sources.host.thread import (
     FILES,
     WAITS_FOR_BATCH,
@@ -21,7 +23,7 @@ from exporter.sources.host.thread import (
     WatchedThread,
 )
 from exporter.sources.interface import PROC
-from exporter.sources.proc.procfs import read_file, stat_fields
+from exporter.sources.proc.procfs import read_file, start_time, stat_fields
 
 SHORTEST_SECONDS = 0.05
 SPREAD_SECONDS = 0.1
@@ -66,6 +68,8 @@ class WatchedProcess:
         self._loop: WatchedThread | None = None
         self._workers: dict[int, WatchedThread] = {}
         self._family = Family(pid)
+        self._started = start_time(procfs, pid)
+        self._freezer: Path | None = None
         self._sums = _Sums()
         self._look_at = self._totals_at = self.sampled_until = float("-inf")
         self._gone = False
@@ -85,7 +89,7 @@ class WatchedProcess:
     @property
     def workers(self) -> int | None:
         """How many workers it has; None if none are seen: it may load in threads."""
-        return len(self._family.workers) or None
+        return len(self._workers) or None
 
     def sample(self, now: float, threads: int) -> None:
         """Sample it once, if it has workers or had some; keep at most so many threads open."""
@@ -101,11 +105,20 @@ class WatchedProcess:
             self._end_of(self._loop, now)
             return
         letters = "".join(self._letter(worker, now) for worker in list(self._workers))
+        if self._is_frozen():
+            main, letters = STOPPED, STOPPED * len(letters)
         self._asleep.update(main + letters)
         self.states.append(ThreadStates(now, main, letters))
         if now >= self._totals_at:
             self._totals_at = now + TOTALS_SECONDS
             self._count(now)
+
+    def _is_frozen(self) -> bool:
+        """Return whether its control group of version 1 is frozen: a thread that sleeps in a timer
+        or a futex does not show it."""
+        with suppress(OSError):
+            return self._freezer is not None and "FROZEN" in self._freezer.read_text()
+        return False
 
     def _letter(self, worker: int, now: float) -> str:
         try:
@@ -146,6 +159,10 @@ class WatchedProcess:
                 opened = self._opened(worker, worker, WAITS_FOR_ORDERS)
                 if opened is not None:
                     self._workers[worker] = opened
+        self._freezer = freezer(self._procfs, self._sysfs, self.pid)
+        if start_time(self._procfs, self.pid) != self._started:
+            self._gone = True  # what was opened now may be another's
+            self.close()
 
     def _opened(self, pid: int, tid: int, waits: tuple[str, ...]) -> WatchedThread | None:
         try:

@@ -68,6 +68,14 @@ def _quotas(procfs: str, sysfs: str, pid: int) -> Iterator[tuple[float, Path]]:
                 yield int(said[0]) / int(said[1]), usage
 
 
+def freezer(procfs: str, sysfs: str, pid: int) -> Path | None:
+    """Return the file that says whether a process's control group of version 1 is frozen."""
+    for controllers, path in _groups(procfs, pid):
+        if "freezer" in controllers.split(","):
+            return Path(f"{sysfs}/fs/cgroup/freezer{path}/freezer.state")
+    return None
+
+
 def _groups(procfs: str, pid: int) -> Iterator[tuple[str, str]]:
     """Yield controllers (none: version 2) and path of each control group of a process."""
     for line in read_file(procfs, pid, "cgroup").decode("utf-8", "replace").split("\n"):

@@ -18,7 +18,8 @@ WAITS_FOR_ORDERS = ("poll_schedule_timeout", "do_poll", "do_sys_poll", "pipe_rea
 load: it polls a pipe (CPython, multiprocessing/connection.py)."""
 WAITS_FOR_BATCH = (*WAITS_FOR_ORDERS, "futex")
 """Where the loop waits for a batch: likewise or, with pin_memory, for a thread of its own."""
-FROZEN = ("refrigerator", "freezer", "do_signal_stop", "ptrace_stop")
+FROZEN = ("refrigerator", "freezer", "do_signal_stop", "ptrace_stop", "get_signal")
+"""Where a stopped thread sleeps, and one of a frozen control group of version 2."""
 RUNS = b"0"
 """What wchan says of a thread that is not asleep, and of all to those who may not see it."""
 TIMES_SCHEDULED = 2

@@ -6,11 +6,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,63 +18,17 @@ from exporter.sources.host.family import Family, family
 from exporter.sources.host.host import HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores
 from exporter.sources.proc.procfs import STATE, stat_fields
+from tests.sources.host.jobs import (
+    HEAD,
+    NAMED,
+    PROCFS,
+    REST,
+    StartJob,
+    letters,
+    sampled,
+    script,
+)
 from tests.waiting import wait_until
-
-PROCFS = "/proc"
-NAMED = 'open("/proc/self/comm", "w").write("pt_data_worker")'
-HEAD = "import os, select, signal, sys, threading, time\nr, w = os.pipe()\n"
-REST = "select.poll().poll(30000)"
-"""As a worker waits for orders."""
-
-StartJob = Callable[..., int]
-
-
-def script(*workers: str, loop: str = REST) -> str:
-    """Return a program that forks workers, and then runs its loop."""
-    forks = "".join(
-        f"if os.fork() == 0:\n    {NAMED}\n    os.write(w, b'.')\n    {body}\n    os._exit(0)\n"
-        "os.read(r, 1)\n"
-        for body in workers
-    )
-    return f"{HEAD}{forks}print('ready', flush=True)\n{loop}\n"
-
-
-@pytest.fixture
-def start_job() -> Iterator[StartJob]:
-    """Return what starts a program as the leader of its group, and returns its pid."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(text: str) -> int:
-        words = [sys.executable, "-c", text]
-        job = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
-        started.append(job)
-        assert job.stdout is not None
-        job.stdout.readline()
-        return job.pid
-
-    yield start
-    for job in started:
-        os.killpg(job.pid, signal.SIGKILL)
-        job.communicate()
-
-
-def sampled(pid: int, times: int = 12, procfs: str = PROCFS) -> Seen:
-    """Return what is seen of a process in so many samples."""
-    reader = HostActivityReader(procfs, "/sys", SystemClock())
-    reader.watch(frozenset({pid}))
-    for _ in range(times):
-        reader.sample()
-        time.sleep(0.05)
-    seen = reader.take()[pid]
-    reader.watch(frozenset())
-    reader.sample()
-    return seen
-
-
-def letters(seen: Seen) -> set[str]:
-    """Return the states of workers in most of its samples."""
-    found = [each.workers for each in seen.states]
-    return {each for each in found if found.count(each) > len(found) // 3}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ for a second have a full queue: then the loop waits for something else.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from math import sqrt
 from operator import attrgetter
 from typing import NamedTuple
@@ -54,15 +54,23 @@ def judged(states: Sequence[ThreadStates]) -> list[Moment]:
     """Return what each of these moments, oldest first, shows."""
     resting = [bool(each.workers) and not set(each.workers) - {AT_REST, ASLEEP} for each in states]
     rested_at = [each.seconds for each, rests in zip(states, resting, strict=True) if rests]
-    refilling = _refilling(states, resting)
-    full = _full(states)
+    asleep = [each.main in (AT_REST, ASLEEP, AT_WORK) for each in states]
+    # Had the loop waited for data, the workers' first batch would have woken it before all rested.
+    refilling = {n for run in _runs(asleep) if any(resting[n] for n in run) for n in run}
+    idle = [bool(each.workers) and not each.workers.strip(AT_REST) for each in states]
+    full = {
+        n
+        for run in _runs(idle)
+        if states[run[-1]].seconds - states[run[0]].seconds >= FULL_SECONDS
+        for n in run
+    }
     found: list[Moment] = []
     for number, each in enumerate(states):
         certain, possible = _alone(each)
         at = bisect_left(rested_at, each.seconds - NEAR_SECONDS)
         ahead = at < len(rested_at) and rested_at[at] <= each.seconds + NEAR_SECONDS
-        certain = certain and not ahead and not refilling[number]
-        found.append(Moment(certain, possible and not full[number]))
+        certain = certain and not ahead and number not in refilling
+        found.append(Moment(certain, possible and number not in full))
     return found
 
 
@@ -78,32 +86,12 @@ def _alone(states: ThreadStates) -> Moment:
     return Moment(certain=False, possible=working or not workers or STOPPED in workers)
 
 
-def _refilling(states: Sequence[ThreadStates], resting: Sequence[bool]) -> list[bool]:
-    """Return which moments belong to one sleep of the loop in which all workers came to rest: had
-    it waited for data, their first batch would have woken it."""
-    found = [False] * len(states)
-    begin = 0
-    for number, each in enumerate((*states, None)):
-        if each is not None and each.main in (AT_REST, ASLEEP, AT_WORK):
-            continue
-        if any(resting[begin:number]):
-            found[begin:number] = [True] * (number - begin)
-        begin = number + 1
-    return found
-
-
-def _full(states: Sequence[ThreadStates]) -> list[bool]:
-    """Return at which moments the queue is full."""
-    found = [False] * len(states)
-    begin = 0
-    for number, each in enumerate((*states, None)):
-        if each is not None and each.workers and not each.workers.strip(AT_REST):
-            continue
-        run = states[begin:number]
-        if run and run[-1].seconds - run[0].seconds >= FULL_SECONDS:
-            found[begin:number] = [True] * len(run)
-        begin = number + 1
-    return found
+def _runs(belongs: Sequence[bool]) -> Iterator[range]:
+    """Yield the moments of each unbroken run of those that belong."""
+    for belong, run in groupby(range(len(belongs)), key=belongs.__getitem__):
+        if belong:
+            found = list(run)
+            yield range(found[0], found[-1] + 1)
 
 
 def share_bounds(count: int, of: int) -> Bounds:

@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 from exporter.derive.idle import IdleRules, holding
-from exporter.derive.outside import NEAR_SECONDS, Moment, host_activity, judged, wait_bounds
+from exporter.derive.outside import NEAR_SECONDS, host_activity, judged, wait_bounds
 from exporter.derive.stall import Stall
 from exporter.model.diagnosis import HostActivity
 from exporter.model.host import HostTotals, Seen, ThreadStates
@@ -27,7 +26,6 @@ GAP_RATIO = 0.05
 """A held GPU that is idle for this part of an interval has idle gaps."""
 WATCHED_SECONDS = 30.0
 """It is watched for so long after the last such interval."""
-MOSTLY_IDLE_RATIO = 0.5
 NEVER_WAITING = frozenset({"serving", "notebook", "display", "system"})
 """Classes of work that wait for people and requests."""
 
@@ -133,9 +131,9 @@ class WatchedProcess:
         self._states: deque[ThreadStates] = deque()
         self._totals: deque[HostTotals] = deque()
         self._ticks: deque[float] = deque()
-        """Monotonic times to which the share was read, since the last mark."""
-        self._marks: list[Mark] = []
-        """The ends of the intervals in the open window; they hold no wait."""
+        """Monotonic times to which the share was read, of which not all is seen yet."""
+        self._begin: Mark | None = None
+        """Where the open window begins."""
 
     def take(self, seen: Seen) -> None:
         """Take what the source has sampled since the last tick."""
@@ -148,7 +146,7 @@ class WatchedProcess:
         if not self._states:
             return
         newest = self._states[-1].seconds
-        oldest = min(newest, self._marks[0].seconds if self._marks else newest)
+        oldest = min(newest, self._begin.seconds if self._begin else newest)
         while self._states[0].seconds < min(oldest - NEAR_SECONDS, newest - RECENT_SECONDS):
             self._states.popleft()
         while len(self._totals) > 2 and self._totals[1].seconds <= newest - RECENT_SECONDS:
@@ -163,7 +161,7 @@ class WatchedProcess:
     def forget_stall(self) -> None:
         """Begin anew: the job itself reports its waits."""
         self.window = None
-        self._marks.clear()
+        self._begin = None
         self._ticks.clear()
 
     def settle(self, gaps: GapClock) -> Window | None:
@@ -177,31 +175,28 @@ class WatchedProcess:
         settled = min(end, self._states[-1].seconds) - NEAR_SECONDS
         while self._ticks and self._ticks[0] <= settled:
             at = self._ticks.popleft()
-            if at >= self._states[0].seconds:
-                self._marks.append(Mark(at, 0.0, gaps.at(at)))
-        marks = self._marks
-        if len(marks) < 2 or marks[-1].seconds - marks[0].seconds < BOUNDS_SECONDS:
-            return None
-        self._marks = marks[-1:]
-        self.window = self._close(marks)
-        return self.window
+            if at < self._states[0].seconds:
+                continue
+            now = Mark(at, 0.0, gaps.at(at))
+            if self._begin is None:
+                self._begin = now
+            elif at - self._begin.seconds >= BOUNDS_SECONDS:
+                begin, self._begin = self._begin, now
+                self.window = self._close(begin, now)
+                return self.window
+        return None
 
-    def _close(self, marks: list[Mark]) -> Window | None:
+    def _close(self, begin: Mark, end: Mark) -> Window | None:
         """Return the complete window; None if nothing can be said of it."""
-        begin, end = marks[0], marks[-1]
         states = list(self._states)
-        moments = judged(states)
-        whole = _bounds(states, moments, begin, end)
-        if whole is None:
+        waits = wait_bounds(states, judged(states), begin.seconds, end.seconds)
+        if waits is None:
             return None
-        pieces = [_bounds(states, moments, *each) for each in pairwise(_turns(marks))]
-        known = [each for each in pieces if each is not None]
-        lower, upper = whole.lower, whole.upper
-        if len(known) == len(pieces):
-            lower = max(lower, sum(each.lower for each in known))
-            upper = min(upper, sum(each.upper for each in known))
-        bounds = Bounds(min(lower, upper), upper)
-        window = Window(begin, end, bounds, None, over=True)
+        seconds = end.seconds - begin.seconds
+        least, most = (
+            between(begin, end._replace(wait=each * seconds)) for each in (waits.lower, waits.upper)
+        )
+        window = Window(begin, end, Bounds(least.lower, most.upper), None, over=True)
         return window if was_observed(window) else None
 
 
@@ -210,33 +205,3 @@ def _stall(window: Window) -> Stall:
     idle = window.end.times.idle - window.begin.times.idle
     of_idle = min(window.bounds.lower / idle, 1.0) if idle > 0.0 else None
     return Stall(of_idle, {PROCFS: window.ratios})
-
-
-def _turns(marks: list[Mark]) -> list[Mark]:
-    """Return the ends of the window, and the marks where the share turned from mostly idle to
-    mostly busy, or back."""
-    idle = [
-        later.times.idle - earlier.times.idle
-        >= MOSTLY_IDLE_RATIO * (later.seconds - earlier.seconds)
-        for earlier, later in pairwise(marks)
-    ]
-    turned = (
-        mark
-        for mark, (before, after) in zip(marks[1:], pairwise(idle), strict=False)
-        if before != after
-    )
-    return [marks[0], *turned, marks[-1]]
-
-
-def _bounds(
-    states: list[ThreadStates], moments: list[Moment], begin: Mark, end: Mark
-) -> Bounds | None:
-    """Bound the stall between two marks, in seconds."""
-    waits = wait_bounds(states, moments, begin.seconds, end.seconds)
-    if waits is None:
-        return None
-    seconds = end.seconds - begin.seconds
-    least, most = (
-        between(begin, end._replace(wait=each * seconds)) for each in (waits.lower, waits.upper)
-    )
-    return Bounds(least.lower, most.upper)

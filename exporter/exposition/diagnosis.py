@@ -16,7 +16,7 @@ FAMILIES: tuple[Family, ...] = (
         "derived from the last 10 s and the loop of its training jobs so far",
         SHARE.by_label(
             Label("cause", tuple(each.slug for each in CAUSES)),
-            lambda share: {each.cause: 1.0 for each in share.diagnoses},
+            lambda share: {each.cause: 1 for each in share.diagnoses},
         ),
         level="core",
     ),

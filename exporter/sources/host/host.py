@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import logging
+import random
 import resource
 import threading
-from collections import Counter
+from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.clock import Clock
 from exporter.model.host import ASLEEP, AT_REST, AT_WORK, STOPPED, HostTotals, Seen, ThreadStates
 from exporter.model.snapshot import SourceState
-from exporter.sources.host.family import Family, family
+from exporter.sources.host.family import family
 from exporter.sources.host.limits import cores, freezer
 from exporter.sources.host.thread import (
     FILES,
@@ -25,22 +26,18 @@ from exporter.sources.host.thread import (
 from exporter.sources.interface import PROC
 from exporter.sources.proc.procfs import read_file, start_time, stat_fields
 
-SHORTEST_SECONDS = 0.05
-SPREAD_SECONDS = 0.1
-"""Samples come 0.05 to 0.15 s apart, so that they are not in step with a periodic loop."""
-GOLDEN_RATIO = 0.6180339887498949
-"""Its multiples spread evenly over one, and never repeat."""
+SPACING_SECONDS = 0.05, 0.15
+"""Samples come at random distances, so that they are not in step with a periodic loop."""
 TOTALS_SECONDS = 2.0
 LOOK_SECONDS = 5.0
 """How often workers are looked for; after one has ended, at once but at most every second."""
 SHORTEST_LOOK_SECONDS = 1.0
 WITHOUT_WORKERS_SECONDS = 30.0
 """How long a process is sampled on after its last worker was seen: the next epoch starts others."""
-OTHERS_DESCRIPTORS = 600
-"""Of the limit of open files, those that are left to connections and GPUs."""
-MOST_DESCRIPTORS = 4096
+OTHERS_DESCRIPTORS, MOST_DESCRIPTORS = 600, 4096
+"""Of the limit of open files, those left to connections and GPUs, and the most that count."""
 MOST_STATES = 1200
-"""Two minutes: more come together only while nobody takes them."""
+"""Of two minutes: more come together only while nobody takes them."""
 HOST, IO, WAITS = "host", "host_io", "host_waits"
 """Groups of readings that may be absent."""
 NO_PERMISSION = "no_permission"
@@ -67,7 +64,6 @@ class WatchedProcess:
         self._procfs, self._sysfs = procfs, sysfs
         self._loop: WatchedThread | None = None
         self._workers: dict[int, WatchedThread] = {}
-        self._family = Family(pid)
         self._started = start_time(procfs, pid)
         self._freezer: Path | None = None
         self._sums = _Sums()
@@ -75,7 +71,7 @@ class WatchedProcess:
         self._gone = False
         self._asleep: Counter[str] = Counter()
         """How often threads were in each state since the last count."""
-        self.states: list[ThreadStates] = []
+        self.states: deque[ThreadStates] = deque(maxlen=MOST_STATES)
         self.totals: HostTotals | None = None
         self.problems: dict[str, str] = {}
 
@@ -90,6 +86,11 @@ class WatchedProcess:
     def workers(self) -> int | None:
         """How many workers it has; None if none are seen: it may load in threads."""
         return len(self._workers) or None
+
+    def take(self) -> Seen:
+        """Return what was seen since the last call; for any thread."""
+        states = tuple(self.states.popleft() for _ in range(len(self.states)))
+        return Seen(states, self.totals, self.workers, self.problems)
 
     def sample(self, now: float, threads: int) -> None:
         """Sample it once, if it has workers or had some; keep at most so many threads open."""
@@ -138,14 +139,14 @@ class WatchedProcess:
     def _look(self, now: float, threads: int) -> None:
         """Find the workers; open those that are new."""
         self._look_at = now + LOOK_SECONDS
-        self._family = found = family(self._procfs, self.pid)
+        found = family(self._procfs, self.pid)
         if found.workers:
             self.sampled_until = now + WITHOUT_WORKERS_SECONDS
         if 1 + len(found.workers) > threads:
             self.close()
             self.problems = {HOST: "busy"}
             return
-        self.problems.pop(HOST, None)
+        self.problems = {key: state for key, state in self.problems.items() if key != HOST}
         if self._loop is None or self._loop.tid != found.loop:
             if self._loop is not None:
                 self._loop.close()
@@ -213,14 +214,12 @@ class HostActivityReader:
         self._clock = clock
         self._lock = threading.Lock()
         self._wanted: frozenset[int] = frozenset()
-        self._seen: dict[int, Seen] = {}
         self._changed = threading.Event()
         self._stopped = threading.Event()
         self._watched: dict[int, WatchedProcess] = {}
         self._seconds: float | None = None
         self._failures = 0
         self._failed = False
-        self._turn = 0.0
         self._thread = threading.Thread(target=self._run, name=PROC, daemon=True)
 
     def start(self) -> None:
@@ -241,10 +240,7 @@ class HostActivityReader:
     def take(self) -> dict[int, Seen]:
         """Return by pid what was seen since the last call."""
         with self._lock:
-            seen, self._seen = self._seen, {}
-            for pid, each in seen.items():
-                self._seen[pid] = replace(each, states=())
-        return seen
+            return {pid: process.take() for pid, process in self._watched.items()}
 
     @property
     def state(self) -> SourceState | None:
@@ -271,36 +267,21 @@ class HostActivityReader:
         now = self._clock.monotonic()
         if all(now >= process.sampled_until for process in self._watched.values()):
             return SHORTEST_LOOK_SECONDS
-        self._turn = (self._turn + GOLDEN_RATIO) % 1.0
-        return SHORTEST_SECONDS + SPREAD_SECONDS * self._turn
+        return random.uniform(*SPACING_SECONDS)  # noqa: S311
 
     def sample(self) -> None:
         """Sample each watched process once."""
         wanted = self._wanted
-        for pid in self._watched.keys() - wanted:
-            self._watched.pop(pid).close()
-        for pid in wanted - self._watched.keys():
-            self._watched[pid] = WatchedProcess(self._procfs, self._sysfs, pid)
+        with self._lock:
+            for pid in self._watched.keys() - wanted:
+                self._watched.pop(pid).close()
+            for pid in wanted - self._watched.keys():
+                self._watched[pid] = WatchedProcess(self._procfs, self._sysfs, pid)
         if not wanted:
-            with self._lock:
-                self._seen = {}
             return
         began = self._clock.monotonic()
         for process in self._watched.values():
             process.sample(self._clock.monotonic(), most_threads() // len(wanted))
-        with self._lock:
-            before = self._seen
-            self._seen = {
-                pid: Seen(
-                    (*before.get(pid, Seen()).states[-MOST_STATES:], *process.states),
-                    process.totals,
-                    process.workers,
-                    dict(process.problems),
-                )
-                for pid, process in self._watched.items()
-            }
-        for process in self._watched.values():
-            process.states.clear()
         self._seconds = self._clock.monotonic() - began
         self._failed = False
 
@@ -308,6 +289,4 @@ class HostActivityReader:
 def most_threads() -> int:
     """Return how many threads may be kept open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        soft = MOST_DESCRIPTORS
     return max(0, min(soft, MOST_DESCRIPTORS) - OTHERS_DESCRIPTORS) // FILES

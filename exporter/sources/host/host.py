@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.clock import Clock
-from exporter.model.host import ASLEEP, AT_REST, AT_WORK, STOPPED, HostTotals, Seen, ThreadStates
+from exporter.model.host import (
+    ASLEEP,
+    AT_REST,
+    AT_WORK,
+    RUNNING,
+    STOPPED,
+    HostTotals,
+    Seen,
+    ThreadStates,
+)
 from exporter.model.snapshot import SourceState
 from exporter.sources.host.family import family
 from exporter.sources.host.limits import cores, freezer
@@ -106,7 +115,7 @@ class WatchedProcess:
             self._end_of(self._loop, now)
             return
         letters = "".join(self._letter(worker, now) for worker in list(self._workers))
-        if self._is_frozen():
+        if RUNNING not in main + letters and self._is_frozen():
             main, letters = STOPPED, STOPPED * len(letters)
         self._asleep.update(main + letters)
         self.states.append(ThreadStates(now, main, letters))

@@ -26,6 +26,7 @@ ABSENT = (
     "promtool",
     "slurm*",
     "systemd-analyze",
+    "vmagent",
 )
 """The programs that tests look for and can do without, as patterns of file names."""
 NO_ENGINE = "unix:///nonexistent/docker.sock"

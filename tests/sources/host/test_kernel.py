@@ -151,6 +151,7 @@ def test_a_pid_that_is_used_again(loop: str) -> None:
     assert in_a_namespace("reused", loop) == {"states": [3, 0]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reaped", [True, False])
 @pytest.mark.parametrize("body", [REST, "time.sleep(60)", SPIN])
 @pytest.mark.parametrize("read", range(4))

@@ -71,7 +71,7 @@ def idle_for(
     found = [
         Found(gpu.device.index, gpu.device.uuid, share.gpu_instance if share else None, *said)
         for gpu in snapshot.gpus
-        for share in (gpu.shares if gpu.up else (None,))
+        for share in _parts(gpu)
         if (said := _state(gpu, share, snapshot, jobs, seconds, asked)) is not None
     ]
     for state in ("busy", "not_known"):
@@ -84,8 +84,23 @@ def idle_for(
         what = ", ".join(f"{name} {each!r}" for name, each in asked._asdict().items() if each)
         problem = snapshot.problem or (f"no GPU here is known to be of {what}" if what else "")
         return "not_known", problem or "no GPU is listed", []
+    on_the_bus = snapshot.devices.get("pci", 0)
+    if not any(asked) and on_the_bus > len(snapshot.gpus):
+        return (
+            "not_known",
+            f"{on_the_bus} GPUs are on the bus, {len(snapshot.gpus)} are read",
+            found,
+        )
     all_of_them = f"{len(found)} GPUs have" if len(found) > 1 else "the GPU has"
     return "idle", f"{all_of_them} been idle for {duration(seconds)} and longer", found
+
+
+def _parts(gpu: Gpu) -> tuple[Share | None, ...]:
+    """Return its shares, and None for what of it cannot be read."""
+    if not gpu.up or not gpu.shares:
+        return (None,)
+    is_whole = gpu.states.get("mig") in (None, "unsupported")
+    return gpu.shares if is_whole else (*gpu.shares, None)
 
 
 def _state(
@@ -102,14 +117,14 @@ def _state(
     if asked.gpu is not None and asked.gpu not in _names(gpu, share):
         return None
     if share is None:
-        return "not_known", gpu.down_reason or "it cannot be read"
+        return "not_known", gpu.down_reason or "it has MIG instances that cannot be read"
     place = device.uuid, share.gpu_instance
     here = [each for each in snapshot.ranks if (each.gpu_uuid, each.gpu_instance) == place]
     ranks = [rank for rank in here if rank.processes]
     wanted = asked._replace(gpu=None)
     for kind, name in wanted._asdict().items():
         if name is not None and name not in set(_whose(kind, share, ranks, jobs)):
-            is_known = share.processes is not None or share.work.allocated is not None
+            is_known = name in {*jobs, *jobs.values()} or _is_known(kind, share)
             return None if is_known else ("not_known", "whose it is, is not known")
     now, since, idle = (
         snapshot.timestamp_seconds,
@@ -126,6 +141,19 @@ def _state(
     if any(wanted) and there_for < seconds:
         return "not_known", f"its work has been there for {duration(there_for)}"
     return "idle", f"idle for {duration(idle)}"
+
+
+def _is_known(kind: str, share: Share) -> bool:
+    """Return whether every process on a share has a name of this kind, or a scheduler says whose
+    the share is."""
+    if kind != "user" and share.work.allocated is not None:
+        return True
+    processes = share.processes
+    if processes is None:
+        return False
+    if kind == "user":
+        return all(each.owner is not None for each in processes)
+    return all(each.pid in share.work.of_process for each in processes)
 
 
 def _names(gpu: Gpu, share: Share | None) -> set[str]:

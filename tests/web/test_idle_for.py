@@ -86,12 +86,26 @@ def test_a_busy_moment_within_the_time_is_busy() -> None:
             idle_gpu(idle=1799.0, busy=NOW - 2000),
             "GPU 0: the exporter has seen it idle for 29 min without a break",
         ),
-        (replace(snapshots.h100_idle(0), shares=()), "no GPU is listed"),
+        (
+            replace(snapshots.h100_idle(0), shares=()),
+            "GPU 0: it has MIG instances that cannot be read",
+        ),
+        (
+            replace(idle_gpu(), states={"mig": "no_permission"}),
+            "GPU 0: it has MIG instances that cannot be read",
+        ),
     ],
 )
 def test_what_is_not_sure_is_not_known(gpu: Gpu, reason: str) -> None:
     """Lost, not observed, a gap in the time, and MIG without an instance."""
     assert said(snapshots.snapshot(gpu)) == ("not_known", reason)
+
+
+def test_a_gpu_that_is_on_the_bus_alone_may_be_busy() -> None:
+    """As one that is left out, or that the driver does not list; one that is named is read."""
+    node = replace(snapshots.snapshot(idle_gpu()), devices={"pci": 2, "nvml": 1})
+    assert said(node) == ("not_known", "2 GPUs are on the bus, 1 are read")
+    assert said(node, gpu="0")[0] == "idle"
 
 
 def test_old_readings_say_nothing_of_now() -> None:
@@ -152,8 +166,14 @@ def test_a_gpu_may_be_theirs_while_nobody_knows_whose_it_is() -> None:
     """One that is lost, or whose processes cannot be listed."""
     mine = idle_gpu(0, work=(POD,), processes=(ADA,))
     hidden = idle_gpu(1, processes=None)
-    for other in (hidden, snapshots.lost(1)):
-        assert said(snapshots.snapshot(mine, other), user="ada")[0] == "not_known"
+    nobodys = idle_gpu(1, idle=0.0, busy=NOW, processes=(replace(ADA, pid=7, owner=None),))
+    for other in (hidden, nobodys, snapshots.lost(1)):
+        for asked in ({"user": "ada"}, {"pod": "notebook-7"}):
+            found: dict[str, Any] = {**asked}
+            assert said(snapshots.snapshot(mine, other), **found)[0] == "not_known"
+    others = idle_gpu(1, idle=0.0, busy=NOW, work=(SLURM,), processes=(replace(ADA, owner="bob"),))
+    assert said(snapshots.snapshot(mine, others), user="bob")[0] == "busy"
+    assert said(snapshots.snapshot(mine, others), pod="notebook-7")[0] == "idle"
 
 
 @given(

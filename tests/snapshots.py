@@ -482,7 +482,11 @@ def t4_estimate(index: int = 0) -> Gpu:
         ),
         board=Board(power_limit_watts=70.0, fan_speed_ratios=(), performance_state=0),
         health=T4_HEALTH,
-        totals=BoardTotals(throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 0.0)),
+        totals=BoardTotals(
+            energy_joules=2500.5,
+            energy_is_power=True,
+            throttle_seconds=dict.fromkeys(THROTTLE_REASONS, 0.0),
+        ),
         shares=(share,),
         states={"gpm": "unsupported"},
     )

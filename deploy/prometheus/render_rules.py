@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the Prometheus rules from their templates and the thresholds of thresholds.yml.
+"""Writes the Prometheus rules from their templates, thresholds.yml and prices.yml.
 
 Templates are rules as Prometheus reads them but for `<section.key>`, which stands for a threshold;
 `<section.key:seconds>` and `<section.key:percent>` for the same as a number of seconds or percents,
@@ -20,6 +20,7 @@ from pathlib import Path
 if not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from deploy.prometheus import prices
 from deploy.prometheus.thresholds import (
     HERE,
     PLACEHOLDER,
@@ -250,26 +251,30 @@ def render(template: str, thresholds: Mapping[str, Value]) -> str:
     return text.replace("  dashboard_url: /", "  # dashboard_url: /")
 
 
-def rules(thresholds: Mapping[str, Value]) -> dict[str, str]:
-    """Return the rule files by name.
+def rules(
+    thresholds: Mapping[str, Value], price_list: Mapping[str, Value] | None = None
+) -> dict[str, str]:
+    """Return the rule files by name; without `price_list` with the prices of prices.yml.
 
     Raises:
         BadThresholds: a key is missing.
     """
+    values = {**thresholds, **(prices.load() if price_list is None else price_list)}
     texts = {
         path.name: path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.glob("*.yml"))
     }
-    return {name: render(text, thresholds) for name, text in texts.items()}
+    return {name: render(text, values) for name, text in texts.items()}
 
 
 def main(words: list[str] | None = None) -> int:
     """Write the rule files; return the exit code."""
     parser = argparse.ArgumentParser(description="Write the Prometheus rules.", allow_abbrev=False)
     parser.add_argument("--thresholds", type=Path, default=THRESHOLDS, metavar="FILE")
+    parser.add_argument("--prices", type=Path, default=prices.PRICES, metavar="FILE")
     parser.add_argument("--output", type=Path, default=RULES, metavar="DIRECTORY")
     arguments = parser.parse_args(words)
     try:
-        texts = rules(load(arguments.thresholds))
+        texts = rules(load(arguments.thresholds), prices.load(arguments.prices))
     except BadThresholds as error:
         return _failed(str(error))
     try:

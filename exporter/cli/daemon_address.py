@@ -92,9 +92,13 @@ def _authorization(settings: Settings, url: Url) -> str | None:
         return None
     password = url.password
     if settings.url_password_file is not None:
-        data = _read("url.password-file", settings.url_password_file, MOST_PASSWORD_BYTES)
-        password = _decoded("url.password-file", settings.url_password_file, data).rstrip("\r\n")
+        password = secret("url.password-file", settings.url_password_file)
     return f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+def secret(name: str, path: Path) -> str:
+    """Return what a file has, without the end of its line; raise ConfigError if it has no text."""
+    return _decoded(name, path, _read(name, path, MOST_PASSWORD_BYTES)).rstrip("\r\n")
 
 
 def _credentials(settings: Settings, url: Url, web_config: Path | None) -> Credentials:

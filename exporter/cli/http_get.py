@@ -64,7 +64,7 @@ class Answer:
     """The response."""
 
     url: str
-    """The URL of the page, without user and password."""
+    """The URL of the page, without user, password and query."""
     status: int
     body: bytes
     """Cut at `most_bytes`."""
@@ -83,7 +83,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
 
     from exporter.exchange import Deadline, connected, get_lines, roundtrip
 
-    url, page = daemon.url, f"{daemon.url}{path}"
+    url, page = daemon.url, f"{daemon.url}{path.partition('?')[0]}"
     credentials = daemon.credentials()
     headers = (
         {} if credentials.authorization is None else {"Authorization": credentials.authorization}

@@ -84,6 +84,12 @@ COMMANDS: Mapping[str, Command] = {
         "exporter.cli.compare.command",
         "A B [--fail-if EXPR] [--format text|json] [FLAGS]",
     ),
+    "report": Command(
+        "Report GPU-hours, stalls, energy and cost from a Prometheus.",
+        "exporter.cli.report.command",
+        "--prometheus URL [--range 7d] [--by owner] [--format table|html|csv|json] [FLAGS]",
+        ("url",),
+    ),
     "check-config": Command(
         "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"
     ),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge
+from exporter.exposition.family import Family, counter, gauge, info
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import BOARD, BOARD_TOTALS, DEVICE, VITALS
 from exporter.model.reading import THROTTLE_REASONS
@@ -65,9 +65,19 @@ FAMILIES: tuple[Family, ...] = (
     ),
     counter(
         "gpu_energy_joules_total",
-        "Energy used since the driver was loaded; its rate is the exact mean power.",
-        "nvmlDeviceGetTotalEnergyConsumption, field 83 (Volta and newer)",
+        "Energy used since the driver was loaded, or where it does not count, power x time since "
+        "the exporter started; its rate is the mean power.",
+        "nvmlDeviceGetTotalEnergyConsumption, field 83 (Volta and newer), else the power",
         BOARD_TOTALS.one(lambda t: t.energy_joules),
+        level="core",
+    ),
+    info(
+        "gpu_energy_source_info",
+        "Where gpu_energy_joules_total is power x time because the driver has no energy counter.",
+        "whether the driver has one",
+        BOARD_TOTALS.rows(
+            (Label("source", ("power",)),), lambda t: [(("power",), 1)] if t.energy_is_power else ()
+        ),
         level="core",
     ),
     gauge(

@@ -337,6 +337,8 @@ class BoardTotals:
     """Counters of the board: the driver's own where it counts, else since the first read."""
 
     energy_joules: float | None = None
+    energy_is_power: bool = False
+    """Whether it is power x time, because the driver has no counter."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)
     pcie_transmit_bytes: float | None = None
     pcie_receive_bytes: float | None = None

@@ -20,28 +20,29 @@ KEPT_SECONDS = 10.0
 class BoardTotal:
     """A counter: the driver's total or our own sum, whichever came first, so it never jumps."""
 
-    __slots__ = ("_ours", "_sum", "value")
+    __slots__ = ("_sum", "ours", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
         """None while the driver does not report its total, and while our sum is incomplete."""
         self._sum = 0.0
-        self._ours: bool | None = None
+        self.ours: bool | None = None
+        """Whether it is our own sum; None before there is any."""
 
     def follow(self, total: float | None) -> None:
         """Take the driver's total; None if the driver does not report it now."""
-        if self._ours:
+        if self.ours:
             return
         if total is not None:
-            self._ours = False
+            self.ours = False
         self.value = total
 
     def add(self, increment: float | None, *, known: bool = True) -> None:
         """Add to our own sum, shown only while `known`; no effect where the driver counts."""
-        if increment is not None and self._ours is not False:
-            self._ours = True
+        if increment is not None and self.ours is not False:
+            self.ours = True
             self._sum += increment
-        if self._ours:
+        if self.ours:
             self.value = self._sum if known else None
 
 
@@ -139,7 +140,7 @@ class BoardIntegral:
                 totals[counter.field] = tally.value
             else:
                 totals.setdefault(counter.field, {})[counter.label] = tally.value
-        return BoardTotals(**totals)
+        return BoardTotals(**totals, energy_is_power=self._energy.ours is True)
 
 
 class EnergyHistory:

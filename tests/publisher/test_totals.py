@@ -61,7 +61,9 @@ def test_every_total_is_in_its_table() -> None:
         "data_stall_upper_seconds",
     }
     shares = [field.name for field in dataclasses.fields(ShareTotals)]
-    boards = [field.name for field in dataclasses.fields(BoardTotals)]
+    boards = [
+        field.name for field in dataclasses.fields(BoardTotals) if field.name != "energy_is_power"
+    ]
 
     assert list(SHARE_TOTALS) == [name for name in shares if name not in kept]
     assert list(dict.fromkeys(counter.field for counter in BOARD_TOTALS)) == boards
@@ -200,6 +202,7 @@ def test_what_we_began_to_count_we_count_on() -> None:
     totals = board.totals()
 
     assert totals.energy_joules == 200.0
+    assert totals.energy_is_power
     assert totals.throttle_seconds["hw_slowdown"] == 2.0
     assert totals.nvlink_transmit_bytes == 14.0
 
@@ -236,6 +239,7 @@ def test_energy_that_was_not_read_is_of_no_interval() -> None:
     assert board.add(Vitals(energy_joules=19000.0), None, 1.0) is None
     assert board.add(Vitals(energy_joules=19070.0, power_watts=80.0), None, 1.0) == 70.0
     assert board.totals().energy_joules == 19070.0
+    assert not board.totals().energy_is_power
     assert board.add(Vitals(power_watts=80.0), None, 2.0) == 160.0
     assert board.add(Vitals(energy_joules=30.0, power_watts=90.0), None, 2.0) == 180.0
     assert board.add(Vitals(energy_joules=20.0, power_watts=90.0), None, 1.0) == 90.0

@@ -109,7 +109,8 @@ def option(flag: str, kind: Kind[T], text: str) -> T:
     try:
         return kind.parse(text)
     except Unexpected:
-        raise ConfigError(f"{flag}: expected {kind.expected}, got {shown(text)}") from None
+        problem = f"expected {kind.expected}, got {shown(kind.public(text))}"
+        raise ConfigError(f"{flag}: {problem}") from None
 
 
 def duration(least: str, most: str) -> Kind[float]:

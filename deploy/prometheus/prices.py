@@ -57,9 +57,10 @@ def _problems(
         where = document.where(("per_gpu_hour", name))
         if not _NAME.fullmatch(name):
             yield f"{where}: {name!r}: expected the name of a GPU model, as gpu_info has it"
+        if isinstance(price, bool) or not isinstance(price, (int, float)):
+            yield f"{where}: {name}: expected a price, 0 or more, not {price!r}"
+            continue
         try:
-            if isinstance(price, bool) or not isinstance(price, (int, float)):
-                raise BadThresholds(f"expected a price, 0 or more, not {price!r}")
             amount("a price, 0 or more", lambda number: number >= 0)(price)
         except BadThresholds as error:
             yield f"{where}: {name}: {error}"

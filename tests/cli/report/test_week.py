@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``report`` of a scripted week in a real Prometheus: each number is that of the script, by hand."""
+"""``report`` of a scripted week in a real Prometheus: each number is the script's, by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from exporter.cli.report import command, queries
+from exporter.cli import http_get
+from exporter.cli.report import queries
 from tests.cli.outcomes import outcome
 from tests.cli.report.week import END, H100, T4, Backfilled, series
 from tests.conftest import require_tool
@@ -37,7 +38,7 @@ def anew(
     prometheus: Backfilled, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
     """Runs `report` at the end of the week, some seconds after the last step."""
-    monkeypatch.setattr(command.time, "time", lambda: END + 33.0)
+    monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: END + 33.0)
 
     def run(*words: str) -> str:
         argv = ("report", "--prometheus", prometheus.url, *words)
@@ -235,7 +236,7 @@ def test_what_is_too_much_at_once_is_asked_in_parts(
     anew: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums are the same, with a Prometheus that loads one day at once."""
-    real = queries.get
+    real = http_get.get
 
     def little(server: Any, path: str, **options: Any) -> Any:
         answer, fields = real(server, path, **options), parse_qs(path.partition("?")[2])

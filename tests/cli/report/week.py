@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.e2e.processes import Process
 from tests.rules.cases import counter, gauge, workload
-from tests.rules.promtool import HOUR, Labels, Series, between, run, total
+from tests.rules.promtool import HOUR, Labels, Series, Value, between, run, total
 
 END = 1_773_014_400
 """2026-03-09 00:00 UTC: a multiple of all steps."""
@@ -62,8 +62,13 @@ def _trains() -> list[Series]:
     """A pod trains for 96 h, 40 % of it in a wait for data; then the GPU is free."""
     ends = 96 * HOUR
     rank = {"training_job": "resnet", "rank": "0", **_share(TRAINS)}
-    works = lambda rate: total((0, rate), (ends, 0))
-    there = lambda at: 1.0 if at < ends else None
+
+    def works(rate: float) -> Value:
+        return total((0, rate), (ends, 0))
+
+    def there(at: float) -> float | None:
+        return 1.0 if at < ends else None
+
     return [
         _named(TRAINS, H100),
         *_owned(TRAINS, "team-a/train-0", (0, ends), ends),
@@ -95,8 +100,13 @@ def _trains() -> list[Series]:
 
 def _alternates() -> list[Series]:
     """A Slurm job holds it all week, and works in every other hour; found to wait for data."""
-    idles = lambda at: at // (2 * HOUR) * HOUR + max(0.0, at % (2 * HOUR) - HOUR)
-    works = lambda at: at - idles(at)
+
+    def idles(at: float) -> float:
+        return at // (2 * HOUR) * HOUR + max(0.0, at % (2 * HOUR) - HOUR)
+
+    def works(at: float) -> float:
+        return at - idles(at)
+
     waits = "gpu_inferred_data_stall_{}_seconds_total"
     return [
         _named(ALTERNATES, H100),
@@ -117,7 +127,10 @@ def _alternates() -> list[Series]:
 def _unopened() -> list[Series]:
     """A notebook is given a T4, works for 72 h, and ends; nobody gives it back."""
     ends = 72 * HOUR
-    upper = lambda at: 0.25 if at < ends else 0.0
+
+    def upper(at: float) -> float:
+        return 0.25 if at < ends else 0.0
+
     return [
         _named(UNOPENED, T4),
         *_owned(UNOPENED, "team-b/notebook", EVER, ends),

@@ -153,8 +153,13 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """Return a node on which all jobs have run."""
-    return ran(tmp_path_factory.mktemp("jobs"))
+    """Return a node on which all jobs have run; anew where a busy machine left too many holes
+    between samples for windows."""
+    for _ in range(3):
+        node = ran(tmp_path_factory.mktemp("jobs"))
+        if len(node.windows) >= 2 * len(JOBS):
+            break
+    return node
 
 
 def ran(folder: Path) -> Node:

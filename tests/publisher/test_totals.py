@@ -55,6 +55,7 @@ def test_every_total_is_in_its_table() -> None:
         "ran_seconds",
         "last_busy_timestamp_seconds",
         "idle_for_seconds",
+        "seen_busy_timestamp_seconds",
         "allocated_unopened_seconds",
         "unopened_for_seconds",
         "data_stall_lower_seconds",

@@ -94,6 +94,7 @@ class IdentityReader:
         self._handle = handle
         self._sysfs = sysfs
         self._index = index
+        self._ends: dict[int, str] = {}
         self._journal = journal
         self._probes: dict[str, Probe[Any]] = {}
 
@@ -163,7 +164,10 @@ class IdentityReader:
             pcie_width_max=ask("width", "nvmlDeviceGetMaxPcieLinkWidth", plausible.PCIE_WIDTH),
             **({} if virtual or pci is None else placed(self._sysfs, pci.busId)),
             nvlink_count=int(links) if links is not None else None,
-            nvlink_ends=ask("ends", lambda: nvlink_ends(h, int(links or 0))),
+            nvlink_ends=ask(
+                "ends",
+                lambda: nvlink_ends(h, int(links or 0), self._ends, self._journal.progress),
+            ),
             nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
             c2c_bandwidth_bytes_per_second=(
                 c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import byref
-from functools import partial
 from typing import Any
 
 import pynvml
@@ -58,17 +57,26 @@ def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
     return tuple((field_id, link) for link in range(links))
 
 
-def nvlink_ends(handle: Any, links: int) -> dict[str, int]:
+def nvlink_ends(
+    handle: Any, links: int, known: dict[int, str], progress: Callable[[], None]
+) -> dict[str, int]:
     """Return how many of the first `links` NVLinks are active, by what is at their other end.
 
+    `known` keeps the end of each link, which does not change; `progress` is called for each.
     A call that names two GPUs (nvmlDeviceGetTopologyCommonAncestor) would hang or fail where
     either of them does.
 
     Raises:
         pynvml.NVMLError: a link does not say so.
     """
-    is_active = partial(pynvml.nvmlDeviceGetNvLinkState, handle)
-    return dict(Counter(_end(handle, link) for link in filter(is_active, range(links))))
+    ends = []
+    for link in range(links):
+        progress()
+        if pynvml.nvmlDeviceGetNvLinkState(handle, link):
+            if link not in known:
+                known[link] = _end(handle, link)
+            ends.append(known[link])
+    return dict(Counter(ends))
 
 
 def _end(handle: Any, link: int) -> str:

@@ -30,6 +30,11 @@ PAGES: Mapping[str, dict[int, float]] = {
     "blank": dict.fromkeys(FULL, 2.0**47),
     "bare": {},
 }
+NO_TOTALS = (
+    "idle_for_seconds",
+    "last_busy_timestamp_seconds",
+    "seen_busy_timestamp_seconds",
+)
 ROUND_SECONDS = 4.6
 """The most that one round may add: what passed since the last activity, for up to 3.5 rounds."""
 
@@ -115,7 +120,7 @@ def flat(totals: ShareTotals) -> dict[tuple[str, str | None], float]:
     found: dict[tuple[str, str | None], float] = {}
     for field in dataclasses.fields(totals):
         value: Any = getattr(totals, field.name)
-        if value is None or field.name in ("idle_for_seconds", "last_busy_timestamp_seconds"):
+        if value is None or field.name in NO_TOTALS:
             continue
         labelled = value if isinstance(value, dict) else {None: value}
         found |= {(field.name, label): number for label, number in labelled.items()}

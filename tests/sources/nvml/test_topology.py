@@ -105,10 +105,10 @@ def test_an_end_that_is_not_known_yet(open_machine: Any) -> None:
     opened.fake.device(2, nvlink={"remote": "unknown"})
     handle = pynvml.nvmlDeviceGetHandleByIndex(2)
     with pytest.raises(pynvml.NVMLError):
-        nvlink_ends(handle, 18)
+        nvlink_ends(handle, 18, {}, lambda: None)
     assert matrix(opened.devices())[2] == ["X" if at == 2 else "?" for at in range(8)]
     opened.fake.device(2, nvlink={"remote": "switch"})
-    assert nvlink_ends(handle, 18) == {NVSWITCH: 18}
+    assert nvlink_ends(handle, 18, {}, lambda: None) == {NVSWITCH: 18}
 
 
 def test_a_guest_with_a_vgpu_knows_no_link(open_machine: Any) -> None:

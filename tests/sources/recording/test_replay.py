@@ -287,7 +287,9 @@ def test_at_another_speed_every_snapshot_is_the_same(steady: Path, speed: float)
         for _ in range(5):
             gpu = stage.tick().gpus[0]
             share = gpu.shares[0]
-            totals = dataclasses.replace(share.totals, last_busy_timestamp_seconds=None)
+            totals = dataclasses.replace(
+                share.totals, last_busy_timestamp_seconds=None, seen_busy_timestamp_seconds=None
+            )
             found.append((gpu.up, gpu.vitals, gpu.totals, totals, share.limiter))
         return found
 

@@ -156,7 +156,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "idle_sibling",
-        ("idle_siblings_count >= 1", "busy_ratio >= mostly_ratio"),
+        ("idle_siblings_count >= 1", "busy_ratio >= mostly_ratio", "trains == 1"),
         "{idle_siblings_count} more GPUs of the same work are held idle meanwhile",
         "start one process for each GPU (torchrun --nproc-per-node), or ask for fewer GPUs",
     ),
@@ -215,6 +215,8 @@ CAUSES: tuple[Cause, ...] = (
             "peers_count >= 3",
             "clock_of_peers_ratio < slow_clock_ratio",
             "busy_ratio >= mostly_ratio",
+            "power_capped == 0",
+            "thermal_throttled == 0",
         ),
         "its SM clock is {clock_of_peers_ratio} of the median of {peers_count} GPUs of its model"
         " in the same job",
@@ -222,14 +224,18 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "numa_misaligned",
-        ("numa_misaligned_ratio >= 1", "idle_ratio >= small_loss_ratio"),
+        (
+            "numa_misaligned_ratio >= 1",
+            "idle_ratio >= small_loss_ratio",
+            "busy_ratio >= small_loss_ratio",
+        ),
         "its process may only run on CPUs of another NUMA node than the GPU's, and the GPU idles"
         " {idle_ratio} of the time",
         "bind it to the GPU's node (numactl --cpunodebind, srun --gpu-bind=closest)",
     ),
     Cause(
         "pcie_limited",
-        ("pcie_traffic_ratio >= nearly_always_ratio",),
+        ("pcie_traffic_ratio >= nearly_always_ratio", "idle_ratio >= small_loss_ratio"),
         "its PCIe link carries {pcie_traffic_ratio} of what it can",
         "send smaller types (uint8), keep data on the GPU, and check the width of the link",
     ),

@@ -53,6 +53,7 @@ def shown(gpus: Sequence[One]) -> list[list[Diagnosis]]:
                 processes=(dataclasses.replace(process, cpu_cores=one.cpu_cores),),
                 utilization=Utilization(engine, engine, 1.0, 0.1, 0.1),
                 clock_hertz={"sm": one.sm_hertz},
+                throttle_reasons=frozenset(),
             )
             if one.waits is not None:
                 waited = one.waits * second

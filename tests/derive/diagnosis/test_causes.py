@@ -44,7 +44,13 @@ NARROW = {
     "memory_used_ratio": 0.2,
     "trains": 1,
 }
-SLOW_GPU = {"peers_count": 7, "clock_of_peers_ratio": 0.7, "busy_ratio": 0.9}
+SLOW_GPU = {
+    "peers_count": 7,
+    "clock_of_peers_ratio": 0.7,
+    "busy_ratio": 0.9,
+    "power_capped": 0,
+    "thermal_throttled": 0,
+}
 FP32 = {
     "busy_ratio": 0.9,
     "tensor_active_ratio": 0.0,
@@ -111,8 +117,8 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
         [{"orphan_workers_count": 0}, {"busy_ratio": 0.5}],
     ),
     "idle_sibling": (
-        {"idle_siblings_count": 3, "busy_ratio": 0.9},
-        [{"idle_siblings_count": 0}, {"busy_ratio": 0.1}],
+        {"idle_siblings_count": 3, "busy_ratio": 0.9, "trains": 1},
+        [{"idle_siblings_count": 0}, {"busy_ratio": 0.1}, {"trains": 0}],
     ),
     "data_parallel_one_process": (
         ONE_PROCESS,
@@ -142,13 +148,22 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
     ),
     "fail_slow_gpu": (
         SLOW_GPU,
-        [{"clock_of_peers_ratio": 0.97}, {"peers_count": 2}, {"busy_ratio": 0.2}],
+        [
+            {"clock_of_peers_ratio": 0.97},
+            {"peers_count": 2},
+            {"busy_ratio": 0.2},
+            {"power_capped": 1},
+            {"thermal_throttled": 1},
+        ],
     ),
     "numa_misaligned": (
-        {"numa_misaligned_ratio": 1.0, "idle_ratio": 0.3},
-        [{"numa_misaligned_ratio": 0.5}, {"idle_ratio": 0.05}],
+        {"numa_misaligned_ratio": 1.0, "idle_ratio": 0.3, "busy_ratio": 0.7},
+        [{"numa_misaligned_ratio": 0.5}, {"idle_ratio": 0.05}, {"busy_ratio": 0.0}],
     ),
-    "pcie_limited": ({"pcie_traffic_ratio": 0.9}, [{"pcie_traffic_ratio": 0.5}]),
+    "pcie_limited": (
+        {"pcie_traffic_ratio": 0.9, "idle_ratio": 0.2},
+        [{"pcie_traffic_ratio": 0.5}, {"idle_ratio": 0.02}],
+    ),
     "collective_wait": ({"communication_time_ratio": 0.5}, [{"communication_time_ratio": 0.1}]),
     "tensor_cores_unused": (
         FP32,

@@ -14,7 +14,7 @@ from exporter.errors import ConfigError, SourceError, one_line
 IDLE, BUSY, NOT_KNOWN = 0, 1, 2
 """Exit codes. A mistake in the command is 2, too: a script that takes 2 for busy is safe."""
 CODES = {"idle": IDLE, "busy": BUSY}
-ANSWER_SECONDS = 4.0
+ANSWER_SECONDS = 10.0
 MOST_BYTES = 1 << 20
 
 

@@ -19,7 +19,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.web.api.read import UnexpectedError, snapshot_of
 
 PATH = "/api/v1/gpus"
-ANSWER_SECONDS = 4.0
+ANSWER_SECONDS = 10.0
 """Timeout of the request; a daemon loads its API at the first one."""
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0

@@ -66,18 +66,16 @@ def run(invocation: Invocation) -> int:
 
 def _only(snapshot: Snapshot, name: str) -> Snapshot:
     """Return the part of a snapshot that a name means: a GPU, a share of it, or a training job."""
-    from exporter.model.reading import share_name
+    from exporter.model.reading import share_names
     from exporter.web.wording.whose import display_names
 
     jobs = display_names({rank.job for rank in snapshot.ranks})
 
     def is_meant(gpu: Gpu, share: Share) -> bool:
         device, instance = gpu.device, share.gpu_instance
-        names = {str(device.index), share_name(device.index, instance), device.uuid}
-        names |= {each.mig_uuid for each in device.instances if each.gpu_instance == instance}
         place = device.uuid, instance
         here = {each.job for each in snapshot.ranks if (each.gpu_uuid, each.gpu_instance) == place}
-        return name in names | here | {jobs[job] for job in here}
+        return name in share_names(device, instance) | here | {jobs[job] for job in here}
 
     kept = [
         replace(gpu, shares=shares)

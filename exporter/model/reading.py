@@ -220,6 +220,12 @@ class Process:
     """Whether it has loaded Transformer Engine; None also on a GPU without FP8."""
 
 
+def share_names(device: Device, gpu_instance: int | None) -> set[str]:
+    """Return what a person may call a share: its GPU's index or UUID, 2/1, a UUID of its own."""
+    own = {each.mig_uuid for each in device.instances if each.gpu_instance == gpu_instance}
+    return {str(device.index), device.uuid, share_name(device.index, gpu_instance), *own}
+
+
 def process_counts(processes: Iterable[Process]) -> dict[str, int]:
     """Return how many processes of each kind there are; each kind is listed."""
     kinds = [process.kind for process in processes]

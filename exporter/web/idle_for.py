@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from exporter.model.reading import share_name
+from exporter.derive.waits import Place, live_ranks
+from exporter.model.reading import share_name, share_names
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.web.wording.numbers import duration
 from exporter.web.wording.whose import display_names
@@ -67,12 +68,13 @@ def idle_for(
         return "not_known", "no GPU was read yet", []
     if age_seconds > OLD_SECONDS:
         return "not_known", f"the readings are {duration(age_seconds)} old", []
+    now, live = snapshot.timestamp_seconds, live_ranks(snapshot.ranks)
     jobs = display_names({rank.job for rank in snapshot.ranks})
     found = [
         Found(gpu.device.index, gpu.device.uuid, share.gpu_instance if share else None, *said)
         for gpu in snapshot.gpus
         for share in _parts(gpu)
-        if (said := _state(gpu, share, snapshot, jobs, seconds, asked)) is not None
+        if (said := _state(gpu, share, now, live, jobs, seconds, asked)) is not None
     ]
     for state in ("busy", "not_known"):
         named = [each for each in found if each.state == state]
@@ -106,7 +108,8 @@ def _parts(gpu: Gpu) -> tuple[Share | None, ...]:
 def _state(
     gpu: Gpu,
     share: Share | None,
-    snapshot: Snapshot,
+    now: float,
+    live: Mapping[Place, list[Rank]],
     jobs: Mapping[str, str],
     seconds: float,
     asked: Asked,
@@ -114,23 +117,18 @@ def _state(
     """Return the state of a share (None: of a GPU that is not read), and why; None if it is not
     asked for."""
     device = gpu.device
-    if asked.gpu is not None and asked.gpu not in _names(gpu, share):
+    instance = None if share is None else share.gpu_instance
+    if asked.gpu is not None and asked.gpu not in share_names(device, instance):
         return None
     if share is None:
         return "not_known", gpu.down_reason or "it has MIG instances that cannot be read"
-    place = device.uuid, share.gpu_instance
-    here = [each for each in snapshot.ranks if (each.gpu_uuid, each.gpu_instance) == place]
-    ranks = [rank for rank in here if rank.processes]
+    ranks = live.get((device.uuid, instance), [])
     wanted = asked._replace(gpu=None)
     for kind, name in wanted._asdict().items():
         if name is not None and name not in set(_whose(kind, share, ranks, jobs)):
             is_known = name in {*jobs, *jobs.values()} or _is_known(kind, share)
             return None if is_known else ("not_known", "whose it is, is not known")
-    now, since, idle = (
-        snapshot.timestamp_seconds,
-        share.same_work_since_seconds,
-        share.totals.idle_for_seconds,
-    )
+    since, idle = share.same_work_since_seconds, share.totals.idle_for_seconds
     busy = share.totals.seen_busy_timestamp_seconds
     if busy is not None and now - busy < seconds:
         return "busy", "it is busy" if idle == 0 else f"it was busy {duration(now - busy)} ago"
@@ -154,15 +152,6 @@ def _is_known(kind: str, share: Share) -> bool:
     if kind == "user":
         return all(each.owner is not None for each in processes)
     return all(each.pid in share.work.of_process for each in processes)
-
-
-def _names(gpu: Gpu, share: Share | None) -> set[str]:
-    names = {str(gpu.device.index), gpu.device.uuid}
-    if share is None or share.gpu_instance is None:
-        return names
-    instances = (each for each in gpu.device.instances if each.gpu_instance == share.gpu_instance)
-    uuids = {each.mig_uuid for each in instances}
-    return {*names, share_name(gpu.device.index, share.gpu_instance), *uuids}
 
 
 def _whose(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # http and ssl are imported when the first request is made
     from exporter.exchange import Deadline
 
 HEAD_BYTES = 65536
+API_SECONDS = 10.0
+"""Timeout of a request to the API: a busy daemon loads it at the first one."""
 LOGIN_FLAGS = "--url.user, --url.password-file"
 CLIENT_CERTIFICATE_FLAGS = "--url.cert-file, --url.key-file"
 

@@ -14,7 +14,6 @@ from exporter.errors import ConfigError, SourceError, one_line
 IDLE, BUSY, NOT_KNOWN = 0, 1, 2
 """Exit codes. A mistake in the command is 2, too: a script that takes 2 for busy is safe."""
 CODES = {"idle": IDLE, "busy": BUSY}
-ANSWER_SECONDS = 10.0
 MOST_BYTES = 1 << 20
 
 
@@ -42,7 +41,7 @@ def add_options(parser: config.Parser) -> None:
 def run(invocation: Invocation) -> int:
     """Print one line; return 0 if all of these GPUs are idle, 1 if one is busy, else 2."""
     from exporter.cli.daemon_address import daemon_of
-    from exporter.cli.http_get import get
+    from exporter.cli.http_get import API_SECONDS, get
     from exporter.cli.terminal.screen import encodable, safe
     from exporter.web.idle_for import seconds_of
 
@@ -55,9 +54,8 @@ def run(invocation: Invocation) -> int:
     query = {"for": options.for_, **{name: each for name, each in asked.items() if each}}
     try:
         path = f"/api/v1/idle?{urlencode(query)}"
-        answer = get(
-            daemon_of(settings, "idle"), path, seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES
-        )
+        daemon = daemon_of(settings, "idle")
+        answer = get(daemon, path, seconds=API_SECONDS, most_bytes=MOST_BYTES)
         state, reason = _read(answer.url, answer.status, answer.body)
     except SourceError as error:
         print(f"not known: {one_line(str(error))}", file=sys.stderr)

@@ -13,14 +13,12 @@ from email.utils import parsedate_to_datetime
 from exporter import log
 from exporter.cli.config import Settings
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.http_get import Answer, DaemonAddress, get
+from exporter.cli.http_get import API_SECONDS, Answer, DaemonAddress, get
 from exporter.errors import SourceError, one_line
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.read import UnexpectedError, snapshot_of
 
 PATH = "/api/v1/gpus"
-ANSWER_SECONDS = 10.0
-"""Timeout of the request; a daemon loads its API at the first one."""
 MOST_BYTES = 32 * 1024 * 1024
 OLD_SECONDS = 5.0
 """A notice names the age of an older snapshot."""
@@ -43,7 +41,7 @@ Reader = Callable[[], Reply]
 
 def ask_daemon(daemon: DaemonAddress) -> Reply:
     """Return the reply of the daemon, which may be newer; raises SourceError with one line."""
-    answer = get(daemon, PATH, seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES)
+    answer = get(daemon, PATH, seconds=API_SECONDS, most_bytes=MOST_BYTES)
     if answer.status != 200:
         raise SourceError(f"{answer.url}: expected status 200, got {answer.status}")
     found = read_answer(answer.url, answer.body)

@@ -126,8 +126,12 @@ def _state(
     wanted = asked._replace(gpu=None)
     for kind, name in wanted._asdict().items():
         if name is not None and name not in set(_whose(kind, share, ranks, jobs)):
-            is_known = name in {*jobs, *jobs.values()} or _is_known(kind, share)
-            return None if is_known else ("not_known", "whose it is, is not known")
+            reports = kind == "job" and name in {*jobs, *jobs.values()}
+            return (
+                None
+                if reports or _is_known(kind, share)
+                else ("not_known", "whose it is, is not known")
+            )
     since, idle = share.same_work_since_seconds, share.totals.idle_for_seconds
     busy = share.totals.seen_busy_timestamp_seconds
     if busy is not None and now - busy < seconds:

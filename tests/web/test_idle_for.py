@@ -162,6 +162,15 @@ def test_work_that_has_just_begun_is_not_idle() -> None:
     assert said(node, gpu="0")[0] == "idle"
 
 
+def test_a_user_who_is_called_as_a_training_job_is_no_job() -> None:
+    """That a job of this name reports says nothing of whose another GPU is."""
+    mine = idle_gpu(0, processes=(replace(ADA, owner="resnet"),))
+    nobodys = idle_gpu(1, idle=0.0, busy=NOW, processes=(replace(ADA, pid=7, owner=None),))
+    rank = replace(snapshots.rank_on_cpu(), job="resnet")
+    node = replace(snapshots.snapshot(mine, nobodys), ranks=(rank,))
+    assert said(node, user="resnet")[0] == "not_known"
+
+
 def test_a_gpu_may_be_theirs_while_nobody_knows_whose_it_is() -> None:
     """One that is lost, or whose processes cannot be listed."""
     mine = idle_gpu(0, work=(POD,), processes=(ADA,))

@@ -65,6 +65,11 @@ def _home(cluster: SlurmCluster) -> tuple[Path, dict[str, str], FakeNvml]:
     return home, {**driver.environment(), "PYTHONPATH": IMPORTS, "HOME": str(home)}, driver
 
 
+def _asked_for_processes(driver: FakeNvml) -> int:
+    """How often any process asked the driver who is on a GPU."""
+    return driver.calls().get("nvmlDeviceGetComputeRunningProcesses_v3", 0)
+
+
 def workloads(page: Page) -> dict[str, dict[str, str]]:
     """What is known of the one workload of each GPU that has one, by the GPU's index."""
     found: dict[str, dict[str, str]] = {}
@@ -137,11 +142,16 @@ def test_a_step_reports_on_itself_as_an_ordinary_user(cluster: SlurmCluster) -> 
     It has the GPU that Slurm gave, one on which a process of the step is, and no other.
     """
     folder, environ, driver = _home(cluster)
-    job = "echo $(id -un) $$; sleep 5; exit $((SLURM_PROCID + 4))"
+    end = cluster.folder / "end"
+    job = f"echo $(id -un) $$; while ! [ -e {end} ]; do sleep 0.1; done; exit $((SLURM_PROCID + 4))"
     step = cluster.step(folder, environ, "--ntasks=2", _python(), *RUN, "sh", "-c", job)
     wait_until(lambda: step.stdout.count(b"\n") == 2, POLL_SECONDS, f"it runs: {step.lines()}")
     users, pids = step.stdout.split()[::2], step.stdout.split()[1::2]
     driver.device(1, processes=[{"pid": int(pids[0]), "bytes": 1 << 30}])
+    # Of three GPUs; the process is known after one round, and its step after one more.
+    enough = _asked_for_processes(driver) + 4 * 3
+    wait_until(lambda: _asked_for_processes(driver) >= enough, POLL_SECONDS, "it is seen")
+    end.touch()
 
     assert step.wait() == 5
     assert users == [USER.encode()] * 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a regular file of bounded size, and never blocks on a FIFO or device.
+"""Reads a regular file of bounded size without blocking on a FIFO or device; writes a whole one.
 
 Opening a FIFO blocks until somebody writes, a device may never end, and both may
 stand where a file was when the configuration is read again.
@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
+from pathlib import Path
 from typing import BinaryIO
 
 _KINDS = {
@@ -47,6 +49,24 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     if len(data) > most_bytes:
         raise TooLargeError(errno.EFBIG, f"more than {most_bytes} bytes")
     return data
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a whole file in the place of the one that is there; on OSError that one is left.
+
+    A device or FIFO, such as /dev/stdout, is written to.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _refuse_unless_regular(status: os.stat_result) -> None:

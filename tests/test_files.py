@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only regular files are read, at once and not further than was asked for."""
+"""Only regular files are read, at once and not further than was asked for; others are replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.files import TooLargeError, open_regular, read_regular
+from exporter.files import TooLargeError, open_regular, read_regular, replace_file
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:
@@ -54,3 +54,26 @@ def test_a_path_that_cannot_be_one() -> None:
     """NUL ends a path for the kernel."""
     with pytest.raises(ValueError, match="null byte"):
         read_regular("a\0b", 10)
+
+
+def test_replaced_file_is_whole_or_the_last_one(tmp_path: Path) -> None:
+    """A link is replaced, not what it leads to; nothing is left beside the file."""
+    file, other = tmp_path / "report", tmp_path / "other"
+    other.write_bytes(b"theirs")
+    file.symlink_to(other)
+    replace_file(file, b"new")
+    assert (file.read_bytes(), other.read_bytes()) == (b"new", b"theirs")
+    with pytest.raises(OSError, match=r"[Nn]o such|[Nn]ot a"):
+        replace_file(file / "below", b"new")
+    assert {path.name for path in tmp_path.iterdir()} == {"report", "other"}
+
+
+def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
+    """A device such as /dev/stdout stays one, also for root."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    replace_file(fifo, b"new")
+    assert os.read(reader, 10) == b"new"
+    os.close(reader)
+    assert fifo.is_fifo()

@@ -24,9 +24,12 @@ import yaml
 from cryptography import x509
 
 from deploy.prometheus import render_rules
+from deploy.prometheus.prices import NONE as NO_PRICES
+from deploy.prometheus.prices import load as load_prices
 from deploy.prometheus.thresholds import load
 from exporter import __version__
 from exporter.cli.config.flags import FLAGS
+from tests.cli.outcomes import outcome
 from tests.deploy.helm import CHART, NAME, ROOT, Object, Values, helm, objects, refusal, rendering
 from tests.deploy.pod_security import rights, violations
 
@@ -42,6 +45,8 @@ DRA_VERSIONS = ("1.34.0", "1.37.0")
 OPERATOR = "monitoring.coreos.com/v1"
 MEBIBYTE = 1 << 20
 HASH = "$2y$10$XKgrmF.2fbb/sIcE/GaNgOBVFSTt5nUqLtOHVHDvwW6fNx1BMdyYW"
+ON = {"enabled": True}
+MOST_CRONJOB_NAME = 52
 SELECTED = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
 
 MATRIX: Mapping[str, Values] = {
@@ -64,6 +69,18 @@ MATRIX: Mapping[str, Values] = {
             "relabelings": [{"targetLabel": "cluster", "replacement": "berlin"}],
             "metricRelabelings": [{"regex": "command", "action": "labeldrop"}],
             "tlsConfig": {"serverName": "exporter"},
+        },
+    },
+    "reported": {
+        "service": {"enable": False},
+        "report": {
+            "enabled": True,
+            "prometheusUrl": "http://prometheus-operated.monitoring:9090",
+            "timeZone": "Europe/Berlin",
+            "tokenSecret": "prometheus-token",
+            "volume": {"persistentVolumeClaim": {"claimName": "reports"}},
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"operator": "Exists"}],
         },
     },
     "like-dcgm-exporter": {
@@ -367,6 +384,77 @@ def test_dashboards_are_those_of_the_files() -> None:
         f"roofline-{path.name}": json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")
     }
     assert len(made) == len(files)
+
+
+def _price_rule(values: Values) -> Object:
+    on = {"prometheusRule": {"enabled": True, **values}}
+    rules = {each["metadata"]["name"]: each for each in objects(on)}[f"{NAME}-recording"]
+    found: list[Object] = [
+        rule
+        for group in rules["spec"]["groups"]
+        for rule in group["rules"]
+        if rule.get("record") == "model:gpu_price_per_hour:max"
+    ]
+    return found[0]
+
+
+def test_prices_are_those_of_the_values(tmp_path: Path) -> None:
+    """The rule is the one that prices.yml gives; without prices nothing has a cost."""
+    prices = {"NVIDIA H100 80GB HBM3": 2.5, "NVIDIA A100-SXM4-80GB MIG": 0, "Tesla T4": 1e6}
+    file = tmp_path / "prices.yml"
+    file.write_text(yaml.safe_dump({"currency": "USD", "per_gpu_hour": prices}), "utf-8")
+    wanted = load_prices(file)
+    rule = _price_rule({"pricePerGpuHour": prices, "currency": "USD"})
+    assert rule["labels"] == {"currency": wanted["prices.currency"]}
+    parts = str(wanted["prices.by_model"]).replace("1000000", "1e+06").split("or")
+    assert {part.strip() for part in parts} == {each.strip() for each in rule["expr"].split("or")}
+    assert _price_rule({})["expr"].strip() == NO_PRICES
+    for name, price in (('a"b', 1), ("T4", -1), ("T4", "2.5")):
+        assert name in refusal({"prometheusRule": {"pricePerGpuHour": {name: price}}})
+
+
+# The report
+
+
+def _report(made: Sequence[Object]) -> Object:
+    pod: Object = _of_kind(made, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    return pod
+
+
+def test_report_is_off_and_needs_a_prometheus() -> None:
+    """The name that is missing is said."""
+    assert all(each["kind"] != "CronJob" for each in objects())
+    assert "report.prometheusUrl is missing" in refusal({"report": {"enabled": True}})
+    assert "prometheusUrl" in refusal({"report": {"enabled": True, "prometheusUrl": "host:9090"}})
+
+
+def test_report_is_no_exporter() -> None:
+    """Nothing selects its pods, they have no right and no GPU, and any name is short enough."""
+    made = objects({**MATRIX["reported"], "service": {"enable": True}, "networkPolicy": ON})
+    pod = _report(made)
+    for selected in (
+        _of_kind(made, "Service")["spec"]["selector"],
+        _of_kind(made, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        _of_kind(made, "DaemonSet")["spec"]["selector"]["matchLabels"],
+    ):
+        assert not selected.items() <= pod["metadata"]["labels"].items()
+    assert violations(pod["spec"]) == set()
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in pod["spec"]["containers"][0][
+        "env"
+    ]
+    long = objects({**MATRIX["reported"], "fullnameOverride": "x" * 63})
+    assert len(_of_kind(long, "CronJob")["metadata"]["name"]) == MOST_CRONJOB_NAME
+
+
+def test_report_runs_with_the_words_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command takes all of them; nobody answers at this address."""
+    values = {"enabled": True, "prometheusUrl": "http://127.0.0.1:1", "volume": {"emptyDir": {}}}
+    (container,) = _report(objects({"report": values}))["spec"]["containers"]
+    assert "--output=/reports" in container["args"]
+    code, out, err = outcome(capsys, *container["args"])
+    assert (code, out) == (1, "")
+    assert "http://127.0.0.1:1/api/v1/query_range" in err
+    assert "volumes" not in _report(objects({"report": {**values, "volume": None}}))["spec"]
 
 
 # HTTPS and passwords

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.outcomes import outcome
 from tests.conftest import require_tool
 from tests.deploy.confined import settings, system_calls
 
@@ -27,6 +29,7 @@ EXPOSURES: Mapping[str, float] = {
     "socket-group.conf": 1.5,
 }
 """Of 10, by systemd's own measure, at most, by drop-in; a service that does nothing has 9.6."""
+REPORT_EXPOSURE = 1.7
 CAPABILITIES: Mapping[str, set[str]] = {
     ALONE: set(),
     "any-address.conf": set(),
@@ -147,3 +150,36 @@ def test_its_user_is_made_by_sysusers() -> None:
     made = re.search(r"(?m)^u (\S+) ", (FOLDER / "roofline-exporter.sysusers").read_text())
     assert made
     assert _settings()["User"] == [made[1]]
+
+
+REPORT = FOLDER / "roofline-report.service"
+
+
+def test_report_is_locked_in_and_accepted(tmp_path: Path) -> None:
+    """It reaches a network and its own folder; the timer starts it."""
+    text = REPORT.read_text().replace("/usr/local/bin/roofline-exporter", sys.executable)
+    (tmp_path / REPORT.name).write_text(text)
+    shutil.copy(FOLDER / "roofline-report.timer", tmp_path)
+    for name in (REPORT.name, "roofline-report.timer"):
+        done = _analyze("verify", "--man=no", str(tmp_path / name))
+        ours = [line for line in done.stderr.splitlines() if "roofline" in line]
+        assert (done.returncode, ours) == (0, [])
+    assert settings(FOLDER / "roofline-report.timer")["OnCalendar"] == ["Mon 06:00"]
+    if "--offline" in _analyze("--help").stdout:
+        done = _analyze("security", "--offline=yes", str(tmp_path / REPORT.name))
+        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+        assert found, done.stdout + done.stderr
+        assert float(found[1]) <= REPORT_EXPOSURE
+
+
+def test_report_runs_with_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the unit and of its variables; nobody answers at this address."""
+    command = REPORT.read_text().replace("\\\n", "").partition("ExecStart=")[2].partition("\n")[0]
+    words = shlex.split(
+        command.replace("${PROMETHEUS_URL}", "http://127.0.0.1:1").replace(
+            "$REPORT_OPTIONS", "--by user --range 30d"
+        )
+    )
+    code, out, err = outcome(capsys, *words[1:])
+    assert (code, out) == (1, "")
+    assert "http://127.0.0.1:1/api/v1/query_range" in err

@@ -23,6 +23,7 @@ from exporter.cli.job.seen import Seen
 from exporter.cli.job.step import READY, Environment, node_of, say, step_of
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds, stale_after_seconds
+from exporter.files import replace_file
 
 DEFAULTS = {"ROOFLINE_POLL_SLOW_INTERVAL": "2s"}
 """Short jobs have processes, too."""
@@ -91,11 +92,8 @@ def _write(seen: Seen, given: str | None, environ: Environment) -> None:
 def _amend(seen: Seen, summary: str | None) -> None:
     """Add to the file of ``run --summary`` what only this knows, if rank 0 ran on this node."""
     if summary and any(rank == 0 for _, rank, _ in seen.ranks):
-        temporary = Path(f"{summary}.{os.urandom(4).hex()}")
         try:
-            content = with_daemon(Path(summary).read_bytes(), seen.known())
-            temporary.write_bytes(content)
-            temporary.replace(summary)
+            path = Path(summary)
+            replace_file(path, with_daemon(path.read_bytes(), seen.known()))
         except (OSError, ValueError) as error:
-            temporary.unlink(missing_ok=True)
             say(f"{summary}: what the daemon knows is not added: {error}")

@@ -17,15 +17,19 @@ from exporter.cli.http_get import DaemonAddress
 from exporter.cli.report import queries
 from exporter.cli.report.figures import Figures, report
 from exporter.errors import ConfigError, SourceError
+from exporter.files import replace_file
 
 BY = choice("owner", "namespace", "user", "job", "node", "model")
 FORMAT = choice("table", "html", "csv", "json")
+SUFFIX = {"table": "txt"}
+"""Of a file, where it is not the name of the format."""
 RANGE = duration("1h", "366d")
 _OPTIONS = (
     ("--prometheus", "URL", None, "The Prometheus that scrapes the exporters."),
     ("--range", RANGE.metavar, "7d", "How far back, in whole hours; from 2d on in whole days."),
     ("--by", BY.metavar, "owner", "Whose GPU-hours."),
     ("--format", FORMAT.metavar, "table", "html is one file that loads nothing."),
+    ("--output", "PATH", None, "A file, or a folder for gpu-report-DAY.html, not standard output."),
     ("--bearer-file", "FILE", None, "A file with a token for Prometheus; --url.* are for it, too."),
 )
 
@@ -53,17 +57,31 @@ def run(invocation: Invocation) -> int:
 
     from exporter.cli.report.html import page
     from exporter.cli.report.table import as_csv, table
-    from exporter.cli.terminal.screen import encodable, screen_of
+    from exporter.cli.terminal.screen import Screen, encodable, screen_of
 
-    found, screen = _report(server, by, seconds), screen_of(sys.stdout, invocation.environ)
+    found = _report(server, by, seconds)
+    screen = screen_of(sys.stdout, invocation.environ) if given.output is None else Screen()
     text = {
         "table": lambda: table(found, screen),
         "html": lambda: page(found),
         "csv": lambda: as_csv(found),
         "json": lambda: f"{json.dumps(found, indent=2)}\n",
     }[form]()
-    print(encodable(text, sys.stdout.encoding), end="")
+    if given.output is None:
+        print(encodable(text, sys.stdout.encoding), end="")
+    else:
+        day = time.strftime("%Y-%m-%d", time.gmtime(found["end"]))
+        _write(Path(given.output), text, f"gpu-report-{day}.{SUFFIX.get(form, form)}")
     return STOPPED
+
+
+def _write(path: Path, text: str, name: str) -> None:
+    """Write the file whole, or leave the one that is there; in a folder it has this name."""
+    path = path / name if path.is_dir() else path
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise ConfigError(f"--output: {path}: {error.strerror}") from error
 
 
 def _report(server: DaemonAddress, by: str, seconds: float) -> Figures:

@@ -82,4 +82,4 @@ def _table(found: Figures, rows: Sequence[Figures], *, worst: bool = False) -> s
         for line in lines
     ]
     body = "".join(f"<tr>{each}</tr>\n" for each in cells)
-    return f'<div class="wide"><table>{body}</table></div>'
+    return f'<div class="wide" tabindex="0"><table>{body}</table></div>'

@@ -307,3 +307,12 @@ serverName: {{ include "roofline-exporter.fullname" .context }}
 {{- fail "serviceMonitor.enabled: needs service.enable; podMonitor.enabled does not" -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* One series for each GPU model, as deploy/prometheus/prices.py makes them of prices.yml. */ -}}
+{{- define "roofline-exporter.prices" -}}
+{{- $series := list -}}
+{{- range $name, $price := .Values.prometheusRule.pricePerGpuHour -}}
+{{- $series = append $series (printf "label_replace(vector(%v), \"name\", %q, \"\", \"\")" $price $name) -}}
+{{- end -}}
+{{- join "\nor\n" $series -}}
+{{- end -}}

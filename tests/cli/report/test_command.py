@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``report`` says where there is nothing to report, and where it writes what there is."""
+
+from __future__ import annotations
+
+import csv
+import http.server
+import io
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from exporter.cli.report import queries
+from tests.cli.outcomes import outcome
+from tests.cli.report.answers import FORMULA, HOSTILE
+from tests.serving import serving
+
+HOUR = 3600
+
+
+class _Prometheus(http.server.ThreadingHTTPServer):
+    """Answers range queries with what is put here, by words of the query; else with nothing."""
+
+    answers: dict[str, list[dict[str, Any]]]
+    status = 200
+    error: str | bytes | None = None
+    asked: list[tuple[str, str | None]]
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Prometheus
+
+    def do_GET(self) -> None:
+        fields = parse_qs(urlsplit(self.path).query)
+        (query,), (end,) = fields["query"], fields["end"]
+        self.server.asked.append((query, self.headers["Authorization"]))
+        found = next((rows for words, rows in self.server.answers.items() if words in query), [])
+        body: dict[str, Any] = {
+            "status": "success",
+            "data": {
+                "resultType": "matrix",
+                "result": [
+                    {"metric": row["metric"], "values": [[int(end), str(row["value"])]]}
+                    for row in found
+                ],
+            },
+        }
+        if isinstance(self.server.error, str):
+            body = {"status": "error", "errorType": "execution", "error": self.server.error}
+        text = json.dumps(body).encode()
+        if isinstance(self.server.error, bytes):
+            text = self.server.error
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+GPU = {"of": HOSTILE, "name": "NVIDIA H100", "instance": "n1", "uuid": "GPU-1", "gpu": "0"}
+OBSERVED: dict[str, list[dict[str, Any]]] = {
+    queries.STEPS: [{"metric": {}, "value": 30}],
+    queries.RULES: [{"metric": {}, "value": 30}],
+    "(increase(gpu_idle_seconds_total": [{"metric": GPU, "value": HOUR / 4}],
+    "(increase(gpu_held_idle_seconds_total": [{"metric": GPU, "value": HOUR / 4}],
+    "(increase(gpu_limited_seconds_total": [{"metric": {**GPU, "limiter": "idle"}, "value": HOUR}],
+}
+
+
+@pytest.fixture
+def prometheus() -> Iterator[_Prometheus]:
+    server = _Prometheus(("127.0.0.1", 0), _Handler)
+    server.answers, server.asked = dict(OBSERVED), []
+    with serving(server):
+        yield server
+
+
+def _url(server: _Prometheus) -> str:
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), r"report: expected --prometheus URL, such as http://localhost:9090"),
+        (("--prometheus", "ftp://x"), r"--prometheus: expected .*'ftp://x'"),
+        (("--prometheus", "http://x", "--range", "30m"), r"--range: expected .*1h.*'30m'"),
+        (("--prometheus", "http://x", "--by", "team"), r"--by: expected owner.*'team'"),
+        (("--prometheus", "http://x", "--format", "pdf"), r"--format: expected .*'pdf'"),
+        (("--prometheus", "http://x", "--bearer-file", "/no"), r"--bearer-file: /no: .+"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which names the option, and what was expected."""
+    code, out, err = outcome(capsys, "report", *words)
+    assert (code in (1, 2), out, err.count("\n")) == (True, "", 1), err
+    assert re.search(said, err), err
+
+
+def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line with the address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        code, out, err = outcome(capsys, "report", "--prometheus", url)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert url in err
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "said"),
+    [
+        (401, b"Unauthorized\n", ": 401, user and password expected (--url.user,"),
+        (200, b"<html>Grafana</html>", "status 200, expected the API of a Prometheus"),
+        (200, b'{"status": "success"}', "status 200, expected the API of a Prometheus"),
+        (200, b"[]", "status 200, expected the API of a Prometheus"),
+        (422, "parse error\x1b[2J", "status 422: parse error"),
+    ],
+    ids=["no password", "a page", "no data", "a list", "refused"],
+)
+def test_it_is_no_prometheus_or_refuses(
+    status: int,
+    error: str | bytes,
+    said: str,
+    prometheus: _Prometheus,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It says what came, without what a terminal would obey."""
+    prometheus.status, prometheus.error = status, error
+    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert said in err
+    assert "\x1b" not in err
+
+
+def test_no_series_and_no_rules(
+    prometheus: _Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is made up; and it is told what works without the rules."""
+    prometheus.answers.pop(queries.RULES)
+    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    assert (code, out) == (1, "")
+    assert "docs/rules.md" in err
+    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus), "--by", "node")
+    assert (code, err) == (0, "")
+    prometheus.answers.clear()
+    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    assert (code, out) == (1, "")
+    assert "no gpu_limited_seconds_total in this range" in err
+
+
+def test_token_is_sent_and_not_shown(
+    prometheus: _Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With each query, from a file."""
+    file = tmp_path / "token"
+    file.write_text("abc.def\n")
+    words = ("report", "--prometheus", _url(prometheus), "--bearer-file", str(file))
+    code, out, err = outcome(capsys, *words)
+    assert (code, err) == (0, "")
+    assert {authorization for _, authorization in prometheus.asked} == {"Bearer abc.def"}
+    assert "abc.def" not in out
+
+
+def test_hostile_names_are_text(
+    prometheus: _Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No mark-up on the page, no escape in the terminal, no formula in the spreadsheet."""
+
+    def said(form: str) -> str:
+        words = ("report", "--prometheus", _url(prometheus), "--format", form)
+        code, out, err = outcome(capsys, *words)
+        assert (code, err) == (0, "")
+        return out
+
+    assert "<script" not in said("html")
+    assert "&lt;script&gt;" in said("html")
+    assert "\x1b" not in said("table")
+    prometheus.answers |= {
+        words: [{**row, "metric": {**row["metric"], "of": FORMULA}} for row in rows]
+        for words, rows in OBSERVED.items()
+        if words not in (queries.STEPS, queries.RULES)
+    }
+    (row,) = csv.DictReader(io.StringIO(said("csv")))
+    assert row["name"] == f"'{FORMULA}"
+    assert float(row["used_gpu_hours"]) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix"), [("html", "html"), ("table", "txt"), ("csv", "csv"), ("json", "json")]
+)
+def test_output_is_a_file_or_one_of_a_day(
+    form: str,
+    suffix: str,
+    prometheus: _Prometheus,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both have the same text, and nothing is left beside them."""
+    monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: 1_773_014_433.0)
+    words = ("report", "--prometheus", _url(prometheus), "--format", form, "--output")
+    (tmp_path / "report").write_text("the last one")
+    for path in (tmp_path, tmp_path / "report"):
+        assert outcome(capsys, *words, str(path)) == (0, "", "")
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == [f"gpu-report-2026-03-09.{suffix}", "report"]
+    one, other = (file.read_text(encoding="utf-8") for file in tmp_path.iterdir())
+    assert one == other
+    assert one != "the last one"
+
+
+def test_a_report_that_fails_leaves_the_last_one(
+    prometheus: _Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether Prometheus or the disk is to blame; the line names the file."""
+    file = tmp_path / "report.html"
+    file.write_text("the last one")
+    words = ("report", "--prometheus", _url(prometheus), "--output")
+    code, out, err = outcome(capsys, *words, str(tmp_path / "no" / "report.html"))
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == f"roofline-exporter: --output: {tmp_path}/no/report.html: No such file or directory\n"
+    )
+    prometheus.status, prometheus.error = 503, b"starting"
+    assert outcome(capsys, *words, str(file))[0] == 1
+    assert file.read_text() == "the last one"

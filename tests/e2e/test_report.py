@@ -24,7 +24,7 @@ def _answers(owners: int) -> dict[str, list[Sample]]:
     answers: dict[str, list[Sample]] = {"prices": [], "steps": []}
     for day in range(7):
         end = {"end": str(END - day * DAY)}
-        answers["steps"].append(Sample(end, 720))
+        answers["steps"].append(Sample(end, 144))
         for number in range(owners):
             of = f"{HOSTILE} {number}" if number % 2 else f"team-{number}/train"
             gpu = {"instance": "node-1:19400", "uuid": f"GPU-{number}", "gpu": str(number)}
@@ -53,7 +53,7 @@ def _answers(owners: int) -> dict[str, list[Sample]]:
 def test_page_of_a_week(owners: int, scheme: str, view: OpenPage, tmp_path: Path) -> None:
     """On a laptop and on a phone, in both schemes; hostile names are shown and do nothing."""
     file = tmp_path / "report.html"
-    week = report(_answers(owners), "owner", Range(END - 7 * DAY, END, DAY))
+    week = report(_answers(owners), "owner", Range(END - 7 * DAY, END, DAY, 600))
     file.write_text(page(week), encoding="utf-8")
     shown = view(color_scheme=scheme)
     asked: list[str] = []

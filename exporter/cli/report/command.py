@@ -97,6 +97,7 @@ def _report(server: DaemonAddress, by: str, seconds: float) -> Figures:
         name: queries.ask(server, queries.expression(*figure, by), at)
         for name, figure in queries.FIGURES.items()
     }
-    step = queries.STEP_SECONDS
-    prices = queries.ask(server, queries.PRICES, queries.Range(at.end - step, at.end, step))
+    step = at.step_seconds
+    last = queries.Range(at.end - step, at.end, step, step)
+    prices = queries.ask(server, queries.PRICES, last)
     return report({**answers, "steps": steps, "prices": prices}, by, at)

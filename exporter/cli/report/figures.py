@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from exporter.cli.report.queries import HOUR, LABEL, STEP_SECONDS, Range, Sample
+from exporter.cli.report.queries import HOUR, LABEL, Range, Sample
 
 WORST = 10
 
@@ -42,7 +42,7 @@ def report(answers: Answers, by: str, at: Range) -> Figures:
         "by": by,
         "start": at.start,
         "end": at.end,
-        "observed_ratio": sum(steps.values()) * STEP_SECONDS / (at.end - at.start),
+        "observed_ratio": sum(steps.values()) * at.step_seconds / (at.end - at.start),
         "currency": next((of.get("currency", "") for of, _ in answers["prices"]), ""),
         "gpus": len({_gpu(of) for of, _ in answers["held_idle"]}),
         "total": known(answers, name="all"),

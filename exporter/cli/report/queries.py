@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is asked: amounts in steps of STEP_SECONDS, added up in buckets of the range.
+"""What Prometheus is asked: amounts in steps of minutes, added up in buckets of the range.
 
 A counter does not remember who held the GPU, so each step goes to whose the GPU was in the middle
 of it. What is divided by each other is of the same steps.
@@ -15,14 +15,18 @@ from urllib.parse import urlencode
 from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError, one_line
 
-STEP_SECONDS = 120
-"""As the windows of the recording rules: Prometheus has to scrape twice in one."""
 HOUR, DAY = 3600, 86400
+FINE_SECONDS, COARSE_SECONDS = 120, 600
+"""Of a step: as the windows of the recording rules, in which Prometheus has to scrape twice; and in
+ranges of days, where a fleet has too many of those."""
 ANSWER_SECONDS, MOST_BYTES = 150.0, 256 * 1024 * 1024
 """Prometheus itself ends a query after two minutes."""
 
 _SHARE, _GPU = "instance, uuid, gpu_instance", "instance, gpu, uuid, gpu_instance, name"
-_W = f"[{STEP_SECONDS}s]"
+_STEP = "STEP"
+"""In place of the seconds of a step."""
+_HALF = "HALF"
+_W = f"[{_STEP}s]"
 _OBSERVED = f"sum without (limiter) (increase(gpu_limited_seconds_total{_W}))"
 _MEASURED = f"(sum without (part) (increase(gpu_time_seconds_total{_W})) > 0)"
 _VERIFIED = "unless on (instance, training_job, rank, uuid, gpu_instance) gpu_training_verified"
@@ -59,7 +63,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "stalled_upper": (_stalled("upper", "min"), "phase"),
     # The share of the scrapes that showed it.
     "caused": (
-        f"{STEP_SECONDS} * sum_over_time(gpu_diagnosis{_W}) / on (instance, uuid) group_left ()"
+        f"{_STEP} * sum_over_time(gpu_diagnosis{_W}) / on (instance, uuid) group_left ()"
         f" max by (instance, uuid) (count_over_time(gpu_up{_W}))",
         "cause",
     ),
@@ -114,10 +118,10 @@ def _whose(by: str, offset: str) -> str:
 
 
 def expression(amount: str, labels: str, by: str) -> str:
-    """Return the PromQL of a figure in one step, by whose it is."""
+    """Return the PromQL of a figure in one step, by whose it is; `ask` knows how long it is."""
     names, kept = _EACH, [LABEL[by], *filter(None, labels.split(", "))]
     if by in _WHOSE:
-        middle = _whose(by, f" offset {STEP_SECONDS // 2}s")
+        middle = _whose(by, f" offset {_HALF}s")
         names = f"({middle}) or on ({_SHARE}) ({_whose(by, '')}) or on ({_SHARE}) ({names})"
     if by == "model":
         kept.append("gpu_instance")
@@ -129,18 +133,20 @@ def expression(amount: str, labels: str, by: str) -> str:
 
 
 class Range(NamedTuple):
-    """Whole buckets between two Unix times, the last one a multiple of STEP_SECONDS."""
+    """Whole buckets between two Unix times, the last one a multiple of the step."""
 
     start: int
     end: int
     bucket_seconds: int
+    step_seconds: int
 
 
 def range_of(seconds: float, now: float) -> Range:
     """Return the range of so many seconds, at least an hour, in hours, days or weeks."""
     bucket = HOUR if seconds < 2 * DAY else DAY if seconds <= 31 * DAY else 7 * DAY
-    end = int(now) // STEP_SECONDS * STEP_SECONDS
-    return Range(end - int(seconds) // bucket * bucket, end, bucket)
+    step = FINE_SECONDS if bucket == HOUR else COARSE_SECONDS
+    end = int(now) // step * step
+    return Range(end - int(seconds) // bucket * bucket, end, bucket, step)
 
 
 class Sample(NamedTuple):
@@ -155,10 +161,11 @@ def ask(server: DaemonAddress, amount: str, at: Range) -> list[Sample]:
 
     What Prometheus refuses to load at once is asked in halves.
     """
-    start, end, step = at
+    start, end, bucket, step = at
+    amount = amount.replace(_STEP, str(step)).replace(_HALF, str(step // 2))
     # A millisecond less than the bucket: Prometheus 2 takes the step at its beginning, too.
-    query = f"sum_over_time(({amount})[{step * 1000 - 1}ms:{STEP_SECONDS}s])"
-    fields = urlencode({"query": query, "start": start + step, "end": end, "step": step})
+    query = f"sum_over_time(({amount})[{bucket * 1000 - 1}ms:{step}s])"
+    fields = urlencode({"query": query, "start": start + bucket, "end": end, "step": bucket})
     path = f"/api/v1/query_range?{fields}"
     answer = get(server, path, seconds=ANSWER_SECONDS, most_bytes=MOST_BYTES)
     where = f"{server.url}: status {answer.status}"
@@ -173,8 +180,8 @@ def ask(server: DaemonAddress, amount: str, at: Range) -> list[Sample]:
         problem = one_line(str(said["error"]))[:200]
     except (ValueError, LookupError, TypeError) as error:
         raise SourceError(f"{where}, expected the API of a Prometheus (--prometheus)") from error
-    middle = start + (end - start) // step // 2 * step
+    middle = start + (end - start) // bucket // 2 * bucket
     if start < middle and any(words in problem for words in ("too many samples", "timed out")):
-        halves = (Range(start, middle, step), Range(middle, end, step))
+        halves = (at._replace(end=middle), at._replace(start=middle))
         return [sample for half in halves for sample in ask(server, amount, half)]
     raise SourceError(f"{where}: {problem}")

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,7 +16,7 @@ import pytest
 from exporter.cli import http_get
 from exporter.cli.report import queries
 from tests.cli.outcomes import outcome
-from tests.cli.report.week import END, H100, T4, Backfilled, series
+from tests.cli.report.week import END, H100, START, T4, Backfilled, series
 from tests.conftest import require_tool
 
 pytestmark = pytest.mark.slow
@@ -33,35 +34,36 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backfilled]
     server.kill()
 
 
+@pytest.fixture(scope="module")
+def answers() -> dict[str, Any]:
+    return {}
+
+
 @pytest.fixture
-def anew(
-    prometheus: Backfilled, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def ask(
+    prometheus: Backfilled,
+    answers: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Any:
-    """Runs `report` at the end of the week, some seconds after the last step."""
+    """Runs `report` at the end of the week, some seconds after the last step.
+
+    What Prometheus has answered once is not asked again.
+    """
     monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: END + 33.0)
+
+    def remembered(server: Any, path: str, **options: Any) -> Any:
+        if path not in answers:
+            answers[path] = http_get.get(server, path, **options)
+        return answers[path]
+
+    monkeypatch.setattr(queries, "get", remembered)
 
     def run(*words: str) -> str:
         argv = ("report", "--prometheus", prometheus.url, *words)
         code, out, err = outcome(capsys, *argv)
         assert (code, err) == (0, "")
         return out
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def said() -> dict[tuple[str, ...], str]:
-    return {}
-
-
-@pytest.fixture
-def ask(anew: Any, said: dict[tuple[str, ...], str]) -> Any:
-    """The same, once for the same words."""
-
-    def run(*words: str) -> str:
-        if words not in said:
-            said[words] = anew(*words)
-        return said[words]
 
     return run
 
@@ -233,7 +235,7 @@ def test_table_and_csv(ask: Any) -> None:
 
 
 def test_what_is_too_much_at_once_is_asked_in_parts(
-    anew: Any, monkeypatch: pytest.MonkeyPatch
+    ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sums are the same, with a Prometheus that loads one day at once."""
     real = http_get.get
@@ -246,7 +248,33 @@ def test_what_is_too_much_at_once_is_asked_in_parts(
         return type(answer)(answer.url, 422, body)
 
     monkeypatch.setattr(queries, "get", little)
-    found = rows(json.loads(anew("--by", "node", "--range", "2d", "--format", "json")))
+    found = rows(json.loads(ask("--by", "node", "--range", "2d", "--format", "json")))
     assert {name: row["allocated_gpu_hours"] for name, row in found.items()} == near(
         {"node-1:19400": 48, "node-2:19400": 48, "node-3:19400": 48}
     )
+
+
+def test_owners_are_those_of_the_rules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The fourth day, with what the shipped rules record of it: the same owners, the same hours."""
+    program, start, end = require_tool("prometheus"), START + 72 * 3600, START + 96 * 3600
+    raw = [each for each in series() if ":" not in each.name]
+    day = (71 * 3600, 96 * 3600 + 1)
+    server = Backfilled(program, tmp_path / "prometheus", raw, day)
+    try:
+        server.record(program, tmp_path, start - 600, end)
+        monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: end + 33.0)
+        words = ("--range", "1d", "--format", "json")
+        code, out, err = outcome(capsys, "report", "--prometheus", server.url, *words)
+    finally:
+        server.kill()
+    assert (code, err) == (0, "")
+    found = rows(json.loads(out))
+    assert {name: row["allocated_gpu_hours"] for name, row in found.items()} == pytest.approx(
+        {"team-a/train-0": 24, "ada, job 4711": 24, "team-b/notebook": 24, "web-1": 24, "": 0},
+        abs=0.05,
+    )
+    assert found["ada, job 4711"]["held_idle_gpu_hours"] == pytest.approx(12, abs=0.05)
+    assert found["team-b/notebook"]["unopened_gpu_hours"] == pytest.approx(24, abs=0.05)
+    assert "cost" not in found["ada, job 4711"], "no price is recorded"

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.e2e.processes import Process
 from tests.rules.cases import counter, gauge, workload
@@ -19,6 +22,14 @@ SCRAPE_SECONDS = 60
 PART_SECONDS = 12 * 3600
 H100, T4 = "NVIDIA H100 80GB HBM3", "Tesla T4"
 EVER = (0.0, WEEK + 1)
+RULES = Path(__file__).parents[3] / "deploy" / "prometheus" / "rules" / "recording.yml"
+RECORDED = (
+    ["gpu:gpu_workload_name:info", "gpu:gpu_lost:max"],
+    ["gpu:gpu_workload:info"],
+    ["gpu:gpu_workload_owner:info"],
+    ["gpu:gpu_holder:info"],
+)
+"""What a report by owner reads of the rules, and what these read."""
 
 
 def _gpu(node: int, index: int, **more: str) -> Labels:
@@ -178,6 +189,11 @@ def _ups() -> list[Series]:
     return [gauge("gpu:gpu_lost:max", 0, lost), *(gauge("gpu_up", 1, board) for board in boards)]
 
 
+def _shipped() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def series() -> list[Series]:
     """All of the week."""
     parts = (_trains(), _alternates(), _unopened(), _joins(), _instance(), _ups())
@@ -199,19 +215,48 @@ def _open_metrics(week: Iterable[Series], start: int, end: int) -> Iterable[str]
 class Backfilled(Process):
     """A Prometheus that has the week in its blocks, and scrapes nothing."""
 
-    def __init__(self, program: str, directory: Path, week: Iterable[Series]) -> None:
+    def __init__(
+        self,
+        program: str,
+        directory: Path,
+        week: Iterable[Series],
+        span: tuple[int, int] = (0, int(WEEK) + 1),
+    ) -> None:
         text, data = directory / "part.om", directory / "data"
         directory.mkdir(parents=True)
-        for start in range(0, int(WEEK) + 1, PART_SECONDS):  # it reads the file for each block
+        self._data = data
+        for start in range(*span, PART_SECONDS):  # it reads the file for each block
             with text.open("w", encoding="utf-8") as file:
-                end = min(start + PART_SECONDS, int(WEEK) + 1)
+                end = min(start + PART_SECONDS, span[1])
                 file.writelines(_open_metrics(week, start, end))
             run("tsdb", "create-blocks-from", "openmetrics", str(text), str(data), "--quiet")
+        self._serve(program, directory)
+
+    def record(self, program: str, directory: Path, start: float, end: float) -> Backfilled:
+        """Return it with all that the shipped rules say of owners from one time to another.
+
+        A rule that reads what another has recorded comes after it.
+        """
+        for number, names in enumerate(RECORDED):
+            rules = [rule for rule in _shipped() if rule["record"] in names]
+            assert len(rules) == len(names), names
+            file = directory / f"rules-{number}.yml"
+            file.write_text(yaml.safe_dump({"groups": [{"name": "of", "rules": rules}]}))
+            run(
+                *("tsdb", "create-blocks-from", "rules", "--eval-interval=60s"),
+                *(f"--start={start:.0f}", f"--end={end:.0f}", f"--url={self.url}"),
+                *(f"--output-dir={self._data}", str(file)),
+            )
+            self.kill()  # it looks for new blocks at its start
+            self._serve(program, directory)
+        return self
+
+    def _serve(self, program: str, directory: Path) -> None:
         config = directory / "prometheus.yml"
         config.write_text("scrape_configs: []\n")
         words = [
             f"--config.file={config}",
-            f"--storage.tsdb.path={data}",
+            f"--storage.tsdb.path={self._data}",
             "--storage.tsdb.retention.time=100y",
             # Samples that are imported have no marks where a series ends.
             "--query.lookback-delta=90s",

@@ -94,7 +94,8 @@ _GPU_OF_UUID = (
 )
 
 _SHARE = "instance=%q, uuid=%q, gpu_instance=%q"
-_OF_SHARE = "$labels.instance $labels.uuid $labels.gpu_instance"
+# A label that is missing is nil to vmalert, and `printf` would not print it as a text.
+_OF_SHARE = '$labels.instance $labels.uuid (or $labels.gpu_instance "")'
 # At most one series is asked for; without one the text is empty. The workload is whose the GPU is.
 _HOLDER = (
     f"{{{{ with printf `gpu_holder_info{{{_SHARE}}} * on (instance, uuid, gpu_instance)"

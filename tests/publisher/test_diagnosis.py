@@ -33,6 +33,8 @@ class One(NamedTuple):
     """Share of time in which its rank waits for data and its GPU idles; None without a rank."""
     steps: float = 1.0
     sm_hertz: float = 1.8e9
+    stray: int | None = None
+    """A process that works elsewhere and has a small context here, as ranks often have on GPU 0."""
 
 
 def shown(gpus: Sequence[One]) -> list[list[Diagnosis]]:
@@ -50,7 +52,11 @@ def shown(gpus: Sequence[One]) -> list[list[Diagnosis]]:
             script.read(
                 device,
                 activity=one.activity,
-                processes=(dataclasses.replace(process, cpu_cores=one.cpu_cores),),
+                processes=tuple(
+                    dataclasses.replace(process, pid=of, used_bytes=used, cpu_cores=one.cpu_cores)
+                    for of, used in ((pid, 2**30), (one.stray, 2**28))
+                    if of is not None
+                ),
                 utilization=Utilization(engine, engine, 1.0, 0.1, 0.1),
                 clock_hertz={"sm": one.sm_hertz},
                 throttle_reasons=frozenset(),
@@ -118,6 +124,7 @@ CASES: dict[str, tuple[list[One], list[list[One]]]] = {
         [One(HALF, pid=77, cpu_cores=1.0), One(HALF, pid=77, cpu_cores=1.0)],
         [
             [One(HALF, cpu_cores=1.0), One(HALF, cpu_cores=1.0)],
+            [One(HALF, pid=77, cpu_cores=1.0, stray=78), One(HALF, pid=78, cpu_cores=1.0)],
             [One(HALF, pid=77, cpu_cores=0.4), One(HALF, pid=77, cpu_cores=0.4)],
         ],
     ),

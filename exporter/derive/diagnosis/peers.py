@@ -30,6 +30,9 @@ def peers(
     for place, its in works.items():
         for work in its:
             places[work].add(place)
+    held: dict[int | None, set[str | None]] = defaultdict(set)
+    for (uuid, _), (_, share) in shares.items():
+        held[_holder_pid(share)].add(uuid)
     found: dict[Place, Evidence] = {}
     for place, (gpu, share) in shares.items():
         jobs = {rank.job for rank in live.get(place, ()) if rank.verified}
@@ -38,9 +41,7 @@ def peers(
         found[place] = {
             **({} if job is None else _of_job(job, ranks, live[place])),
             **({} if job is None else _beside(gpu, [shares[at][0] for at in places[job]])),
-            "gpus_of_process_count": max(
-                (len({uuid for uuid, _ in places[pid]}) for pid in _pids(share)), default=None
-            ),
+            "gpus_of_process_count": len(held[pid]) if (pid := _holder_pid(share)) else None,
             "idle_siblings_count": sum(_is_held_idle(shares[each][1]) for each in siblings),
         }
     return found
@@ -55,6 +56,11 @@ def _works(share: Share, ranks: Sequence[Rank]) -> set[object]:
 
 def _pids(share: Share) -> set[int]:
     return {each.pid for each in share.processes or () if each.kind != "graphics"}
+
+
+def _holder_pid(share: Share) -> int | None:
+    """Return the process with the most memory: one with a small context is at work elsewhere."""
+    return share.holder.pid if share.holder else None
 
 
 def _is_held_idle(share: Share) -> bool:

@@ -321,6 +321,7 @@ def _monitored() -> list[Object]:
         {
             "prometheusRule": {
                 "enabled": True,
+                "queries": True,
                 "grafanaUrl": "https://grafana.example.com/",
                 "additionalLabels": {"release": "prometheus"},
             },
@@ -411,6 +412,13 @@ def test_prices_are_those_of_the_values(tmp_path: Path) -> None:
     assert _price_rule({})["expr"].strip() == NO_PRICES
     for name, price in (('a"b', 1), ("T4", -1), ("T4", "2.5")):
         assert name in refusal({"prometheusRule": {"pricePerGpuHour": {name: price}}})
+
+
+def test_series_for_own_queries_are_a_choice() -> None:
+    """Nothing of the chart reads them."""
+    names = [each["metadata"]["name"] for each in objects({"prometheusRule": ON})]
+    assert f"{NAME}-recording" in names
+    assert f"{NAME}-queries" not in names
 
 
 # The report

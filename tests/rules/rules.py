@@ -11,8 +11,14 @@ from typing import Any
 import yaml
 
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
-FILES = tuple(DIRECTORY / name for name in ("recording.yml", "alerts.yml"))
+FILES = tuple(DIRECTORY / name for name in ("recording.yml", "queries.yml", "alerts.yml"))
 RECORDED_NAME = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
+
+
+def recorded_in(name: str) -> list[str]:
+    """The series that a file of rules records."""
+    groups = yaml.safe_load((DIRECTORY / name).read_text(encoding="utf-8"))["groups"]
+    return [rule["record"] for group in groups for rule in group["rules"]]
 
 
 def _groups() -> dict[str, list[dict[str, Any]]]:

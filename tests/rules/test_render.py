@@ -28,6 +28,8 @@ from deploy.prometheus.thresholds import (
 )
 from tests.rules.promtool import run
 
+WRITTEN = ("alerts.yml", "queries.yml", "recording.yml")
+
 
 def test_the_rules_that_ship_are_what_the_templates_give() -> None:
     """`make rules` changes nothing in a clean checkout."""
@@ -310,15 +312,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 def test_it_says_what_it_wrote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each file, and whether it changed."""
     words = ["--output", str(tmp_path / "rules")]
-    names = ("alerts.yml", "recording.yml")
-    paths = [os.path.relpath(tmp_path / "rules" / name) for name in names]
+    paths = [os.path.relpath(tmp_path / "rules" / name) for name in WRITTEN]
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines() == [f"wrote {path}" for path in paths]
     (tmp_path / "rules" / "alerts.yml").write_text("")
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {paths[0]}",
-        f"wrote {paths[1]} (no change)",
+        *(f"wrote {path} (no change)" for path in paths[1:]),
     ]
 
 
@@ -332,7 +333,11 @@ def test_it_runs_from_anywhere(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (tmp_path / "rules").iterdir()} == {"alerts.yml", "recording.yml"}
+    assert {path.name for path in (tmp_path / "rules").iterdir()} == {
+        "alerts.yml",
+        "queries.yml",
+        "recording.yml",
+    }
 
 
 def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
@@ -345,9 +350,9 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     path = tmp_path / "thresholds.yml"
     path.write_text(yaml.safe_dump(sections), encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 0
-    written = [tmp_path / "rules" / name for name in ("alerts.yml", "recording.yml")]
+    written = [tmp_path / "rules" / name for name in WRITTEN]
     run("check", "rules", *map(str, written))
-    alerts, recording = (file.read_text(encoding="utf-8") for file in written)
+    alerts, _, recording = (file.read_text(encoding="utf-8") for file in written)
     assert ">= 0.5,\n" in alerts
     assert "for: 5s" in alerts
     assert "https://wiki.example/gpu#gpuheldidle" in alerts

@@ -21,11 +21,13 @@ from tests.rows import label_names
 from tests.rules.promtool import run
 from tests.rules.rules import (
     ALERTS,
+    DIRECTORY,
     FILES,
     RECORDED,
     RECORDED_NAME,
     RULES,
     read_by,
+    recorded_in,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -90,10 +92,26 @@ def test_recorded_names_say_their_level() -> None:
 
 
 def test_every_recorded_series_is_documented() -> None:
-    """docs/rules.md names all of them and no other."""
-    table = _text("docs/rules.md").partition("| series |")[2].partition("\n\n")[0]
-    named = PROSE_NAME.findall(table)
-    assert sorted(named) == sorted(RECORDED)
+    """docs/rules.md names all of them and no other, in a table for each file."""
+    tables = [each.partition("\n\n")[0] for each in _text("docs/rules.md").split("| series |")[1:]]
+    assert [sorted(PROSE_NAME.findall(table)) for table in tables] == [
+        sorted(recorded_in("recording.yml")),
+        sorted(recorded_in("queries.yml")),
+    ]
+
+
+def test_nothing_of_ours_reads_the_series_for_own_queries() -> None:
+    """Neither rules nor dashboards, report, alert messages or recipes: the file can be left out."""
+    rules_of_ours = [DIRECTORY / name for name in ("alerts.yml", "recording.yml")]
+    others = [
+        *(ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"),
+        *(ROOT / "exporter" / "cli" / "report").glob("*.py"),
+        *(ROOT / "deploy" / "alertmanager").iterdir(),
+    ]
+    assert others
+    own = set(recorded_in("queries.yml"))
+    for path in [*rules_of_ours, *others]:
+        assert not own & set(RECORDED_NAME.findall(path.read_text(encoding="utf-8"))), path.name
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)

@@ -38,6 +38,7 @@ from dashboards.promql import (
     unopened,
     utilization,
 )
+from dashboards.serving_row import SERVING
 from dashboards.workload_tables import of_the_fleet
 
 STARVED = 0.2
@@ -254,6 +255,7 @@ PAGE = Dashboard(
         Row("Busy or useful", (TWO_VIEWS, PARTS)),
         Row("What is lost", (BY_LIMITER, BY_OWNER)),
         Row("Whose work", (of_the_fleet(),)),
+        SERVING,
         Row("Power", (POWER, EFFICIENCY)),
         Row("Exporters", (exporters(), inventory())),
     ),

@@ -153,10 +153,11 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A headline with the panels under it."""
+    """A headline with the panels under it; closed, Grafana asks for them when it is opened."""
 
     title: str
     panels: tuple[Panel, ...]
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ NAMESPACE = Variable(
     "namespace",
     "Namespace",
     f"label_values(gpu_workload_info{{{NODES}}}, workload_namespace)",
-    description="Of the pods in the table of workloads.",
+    description="Of the pods in the table of workloads and in the row Serving.",
 )
 MODEL = Variable("model", "GPU model", f"label_values(gpu_info{{{GPUS}}}, name)")
 

@@ -21,6 +21,8 @@ class Column:
     header: str
     label: str = ""
     expression: str = ""
+    bound: str = ""
+    """What a value is that is none, but a bound: at least, at most."""
     unit: str = ""
     bar: str = ""
     """A colour: the value is drawn as a bar from 0 to 1 in it."""
@@ -43,7 +45,12 @@ def table(
     values = [column for column in columns if column.expression]
     named = any(column.label == SHARE for column in columns)
     queries = tuple(
-        Query(_named(column.expression) if named else column.expression, instant=True, table=True)
+        Query(
+            _named(column.expression) if named else column.expression,
+            column.bound or "__auto",
+            instant=True,
+            table=True,
+        )
         for column in values
     )
     # One query alone calls its column "Value".

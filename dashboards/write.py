@@ -32,7 +32,8 @@ def shared(provisioned: Mapping[str, Any]) -> dict[str, Any]:
     for variable in model["templating"]["list"]:
         if variable["type"] == "datasource":
             variable["current"] = {"text": f"${{{INPUT}}}", "value": f"${{{INPUT}}}"}
-    kinds = sorted({panel["type"] for panel in model["panels"]} - {"row"})
+    shown = [one for panel in model["panels"] for one in (panel, *panel.get("panels", ()))]
+    kinds = sorted({panel["type"] for panel in shown} - {"row"})
     return {
         "__inputs": [
             {

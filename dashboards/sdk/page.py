@@ -76,23 +76,33 @@ def _menu(tags: Sequence[str]) -> grafana.DashboardLink:
 
 
 def _placed(page: Dashboard) -> Iterator[grafana.Panel | grafana.RowPanel]:
-    """Yield the panels from left to right and top to bottom, numbered from 1."""
+    """Yield the panels from left to right and top to bottom, numbered from 1.
+
+    Those of a closed row are in it, and take no place until it is opened.
+    """
     number, top = 1, 0
     for row in (Row("", page.top), *page.rows):
+        headline = None
         if row.title:
             place = grafana.GridPos(x=0, y=top, w=GRID_WIDTH, h=1)
-            yield grafana.RowPanel(
-                id_val=number, title=row.title, collapsed=False, grid_pos=place, panels=[]
+            headline = grafana.RowPanel(
+                id_val=number, title=row.title, collapsed=row.closed, grid_pos=place, panels=[]
             )
             number, top = number + 1, top + 1
+            yield headline
         left = height = 0
+        below = top
         for panel in row.panels:
             if left + panel.width > GRID_WIDTH:
-                left, top, height = 0, top + height, 0
-            place = grafana.GridPos(x=left, y=top, w=panel.width, h=panel.height)
-            yield _panel(panel, number, place)
+                left, below, height = 0, below + height, 0
+            place = grafana.GridPos(x=left, y=below, w=panel.width, h=panel.height)
+            placed = _panel(panel, number, place)
+            if headline is not None and row.closed:
+                headline.panels.append(placed)
+            else:
+                yield placed
             number, left, height = number + 1, left + panel.width, max(height, panel.height)
-        top += height
+        top = top if row.closed else below + height
 
 
 def _panel(panel: Panel, number: int, place: grafana.GridPos) -> grafana.Panel:

@@ -50,8 +50,13 @@ def load(name: str, folder: Path = PROVISIONED) -> Model:
 
 
 def panels(model: Model) -> list[Model]:
-    """Its panels without the headlines."""
-    return [panel for panel in model["panels"] if panel["type"] != "row"]
+    """Its panels without the headlines, those of closed rows too."""
+    return [panel for panel in everything(model) if panel["type"] != "row"]
+
+
+def everything(model: Model) -> list[Model]:
+    """Its panels and headlines in their order."""
+    return [one for panel in model["panels"] for one in (panel, *panel.get("panels", ()))]
 
 
 def targets(name: str) -> Iterator[Target]:

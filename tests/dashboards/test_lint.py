@@ -17,6 +17,7 @@ from tests.dashboards.models import (
     SELECTOR,
     Model,
     each_page,
+    everything,
     links,
     load,
     panels,
@@ -132,18 +133,20 @@ def test_windows_follow_the_range(name: str) -> None:
 
 @each_page
 def test_panels_lie_side_by_side(name: str) -> None:
-    """Unique numbers, inside of the grid, none over another."""
-    everything = load(name)["panels"]
-    taken: dict[tuple[int, int], str] = {}
+    """Unique numbers, inside of the grid, none over another: what is shown at once."""
+    model = load(name)
+    closed = [row for row in model["panels"] if row.get("collapsed")]
 
-    assert len({panel["id"] for panel in everything}) == len(everything)
-    for panel in everything:
-        place = panel["gridPos"]
-        assert 0 <= place["x"] <= place["x"] + place["w"] <= GRID_WIDTH
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert (x, y) not in taken, f"{panel['title']} over {taken[x, y]}"
-                taken[x, y] = panel["title"]
+    assert len({panel["id"] for panel in everything(model)}) == len(everything(model))
+    for shown in (model["panels"], *(row["panels"] for row in closed)):
+        taken: dict[tuple[int, int], str] = {}
+        for panel in shown:
+            place = panel["gridPos"]
+            assert 0 <= place["x"] <= place["x"] + place["w"] <= GRID_WIDTH
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert (x, y) not in taken, f"{panel['title']} over {taken[x, y]}"
+                    taken[x, y] = panel["title"]
 
 
 @each_page
@@ -262,6 +265,8 @@ QUIET = {
     "fleet": {
         "The worst ten",
         "Workloads",
+        *("Serving pods", "Requests waiting", "Saturation of serving pods"),
+        *("Tokens per second", "Tokens per joule", "What limits serving pods"),
         "GPU-hours lost, by limiter",
         "GPU-hours lost, by owner",
     },

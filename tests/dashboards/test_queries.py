@@ -16,7 +16,16 @@ import pytest
 from dashboards.model import OF_SHARE
 from tests.conftest import require_tool
 from tests.dashboards.grafana import Prometheus, Range, Series, variables
-from tests.dashboards.models import NAMES, Model, Target, each_page, load, panels, targets
+from tests.dashboards.models import (
+    NAMES,
+    Model,
+    Target,
+    each_page,
+    everything,
+    load,
+    panels,
+    targets,
+)
 from tests.e2e.daemons import Daemon
 from tests.waiting import wait_until
 
@@ -34,6 +43,13 @@ MAY_LACK = {
 
 NOTHING_IS_UNOPENED = "whatever is given away at the beginning of the demo is in use"
 COUNTERS_ARE_COMPLETE = "the demo's H100s are measured, so that none has only bounds"
+NO_SERVERS = "no server is scraped beside the demo; test_serving.py has some"
+OF_SERVERS = {
+    panel["title"]
+    for row in everything(load("fleet"))
+    if row["title"] == "Serving"
+    for panel in row["panels"]
+}
 EMPTY: Mapping[str, str] = {
     "gpu/Now/saturation, at least": COUNTERS_ARE_COMPLETE,
     "gpu/Now/saturation, at most": COUNTERS_ARE_COMPLETE,
@@ -46,6 +62,7 @@ EMPTY: Mapping[str, str] = {
     "idle/GPU-hours by namespace or user/C": NOTHING_IS_UNOPENED,
     "gpu/Xids/A": "GPU 2 has none",
     "gpu/Xids/B": "GPU 2 has none",
+    **{one.name: NO_SERVERS for one in targets("fleet") if one.panel["title"] in OF_SERVERS},
 }
 """What shows nothing in the demo, and why. Else the demo has to feed every panel."""
 OF_WORKLOADS = re.compile(r"gpu_allocated|gpu_workload_info\{")

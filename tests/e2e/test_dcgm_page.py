@@ -7,6 +7,7 @@ public alerts and dashboards; the answers are what the driver was scripted to do
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from tests.conftest import require_tool
 from tests.e2e.conftest import MakeDriver, StartDaemon
@@ -325,6 +327,76 @@ def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
     while (problems := wrong()) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert not problems, "\n".join(problems)
+
+
+OPENCOST = """\
+global:
+  scrape_interval: 1s
+  scrape_timeout: 1s
+scrape_configs:
+  - job_name: dcgm-exporter
+    metrics_path: /metrics/dcgm
+    relabel_configs: {relabelings}
+    static_configs:
+      - targets: ['127.0.0.1:{port}']
+        labels: {{namespace: monitoring, pod: roofline-exporter-x7k2p, container: exporter}}
+"""
+"""With the labels that the operator gives to a target: those of the exporter's own pod."""
+TRAIN, SERVE = ("main", "train-0", "team-a"), ("vllm", "serve-0", "team-b")
+ASKED_BY_OPENCOST: dict[str, dict[tuple[str, str, str], float]] = {
+    'avg(avg_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{container!=""}[5s]))'
+    " by (container, pod, namespace, uid, cluster_id)": {TRAIN: 0.8, SERVE: 0.2},
+    'max(max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{container!=""}[5s]))'
+    " by (container, pod, namespace, uid, cluster_id)": {TRAIN: 0.8, SERVE: 0.2},
+    'avg(avg_over_time(DCGM_FI_DEV_DEC_UTIL{container!="",}[5s]))'
+    " by (container, pod, namespace, device, modelName, UUID, uid, cluster_id)": {TRAIN: 20},
+}
+"""The queries of modules/prometheus-source/pkg/prom/metricsquerier.go of opencost/opencost, without
+its filter of the cluster. The driver does not know the decoder of a MIG instance."""
+
+
+@retry_once
+def test_opencost_finds_the_use_of_each_container(
+    make_driver: MakeDriver,
+    start: StartDaemon,
+    schedulers: tuple[str, ...],
+    tmp_path: Path,
+    processes: list[Process],
+) -> None:
+    """Of those that have a GPU or an instance, and not of the exporter, which has none."""
+    program = require_tool("prometheus")
+    driver = make_driver({"devices": [H100, T4, MIG], "driver_version": DRIVER})
+    daemon = start(driver, *schedulers)
+    daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
+    config = OPENCOST.format(port=daemon.port, relabelings=_documented_relabelings())
+    folder = tmp_path / f"opencost-{len(processes)}"
+    server = PrometheusServer(program, folder, daemon.port, "1s", config)
+    processes.append(server)
+
+    def wrong() -> list[str]:
+        found = []
+        for query, right in ASKED_BY_OPENCOST.items():
+            seen = {
+                tuple(row["metric"][name] for name in ("container", "pod", "namespace")): float(
+                    row["value"][1]
+                )
+                for row in server.query(query)
+            }
+            if seen != {pod: pytest.approx(value, rel=0.02) for pod, value in right.items()}:
+                found.append(f"{query}: {seen}, not {right}")
+        return found
+
+    deadline = time.monotonic() + ANSWERED_SECONDS
+    while (problems := wrong()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not problems, "\n".join(problems)
+
+
+def _documented_relabelings() -> str:
+    """Those of docs/dcgm.md, which are called the same in a scrape configuration."""
+    page = (Path(__file__).parents[2] / "docs" / "dcgm.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(podMetricsEndpoints.*?)```", page, re.DOTALL)
+    return json.dumps(yaml.safe_load(text)["podMetricsEndpoints"][0]["relabelings"])
 
 
 def _send_xid(driver: FakeNvml) -> None:

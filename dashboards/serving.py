@@ -124,19 +124,23 @@ def tokens_per_joule() -> str:
 
 
 def limiter_number() -> str:
-    """Return the number of the limiter that held more than half of the time of a pod's GPUs.
+    """Return the number of the limiter that held most of a pod's GPUs for most of the time.
 
-    Where none did it is mixed.
+    Where none did it is mixed, and a GPU without a reading does not count. The number of a limiter
+    comes from constants that have its name: a query for each limiter takes several times as long.
     """
-    every = of_its_gpus(_limited(), "sum")
-    arms = []
-    for name in LIMITERS:
-        share = of_its_gpus(_limited(name), "sum")
-        arms.append(f"{NUMBERS.index(name)} + 0 * ({share} > on ({POD}) 0.5 * {every})")
-    mixed = f"{NUMBERS.index('mixed')} * {every}"
-    return f"({' or '.join((*arms, mixed))}) and on ({POD}) {waiting()}"
-
-
-def _limited(limiter: str = "") -> str:
-    chosen = {"limiter": limiter} if limiter else {}
-    return f"sum without (limiter) ({rate('gpu_limited_seconds_total', **chosen)})"
+    seconds = rate("gpu_limited_seconds_total")
+    every = f"sum by ({SHARE}) ({seconds})"
+    held = f"sum by ({SHARE}, limiter) ({seconds}) > on ({SHARE}) group_left () 0.5 * {every}"
+    of_each = f"{pods()} * on ({SHARE}) group_left (limiter) ({held}) ^ 0"
+    most = (
+        f"sum by ({POD}, limiter) ({of_each})"
+        f" > on ({POD}) group_left () 0.5 * {of_its_gpus(f'{every} ^ 0', 'sum')}"
+    )
+    numbers = " or ".join(
+        f'label_replace(vector({NUMBERS.index(name)}), "limiter", "{name}", "", "")'
+        for name in LIMITERS
+    )
+    number = f"max by ({POD}) (({most}) ^ 0 * on (limiter) group_left () ({numbers}))"
+    mixed = f"{NUMBERS.index('mixed')} * {of_its_gpus(every, 'max')}"
+    return f"({number} or on ({POD}) {mixed}) and on ({POD}) {waiting()}"

@@ -139,7 +139,7 @@ ENERGY = Panel(
 )
 LIMITERS = Panel(
     "What limits serving pods",
-    "The limiter of more than half of the time of each pod's GPUs; mixed where none was. Memory is "
+    "The limiter of most of each pod's GPUs for most of the time; mixed where none was. Memory is "
     "usual while tokens are generated in small batches, compute for long prompts and large "
     "batches. Idle or latency under a queue: the server does not feed its GPUs.",
     States(rows=12),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,6 @@ class Scene:
     pods: Sequence[Pod]
     event: Interruption | None = None
     at: float = AT
-    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 LLAMA = Pod("team-a/llama-0")
@@ -316,6 +315,42 @@ def test_the_panels_show_each_pod(tmp_path: Path) -> None:
     run_suite(tmp_path, {}, [test.group() for test in tests])
 
 
+def chosen(name: str, **variables: str) -> str:
+    """A query of the row with something chosen, and else everything."""
+    (found,) = [one for one in targets("fleet") if one.name == SHOWN[name]]
+    text = found.expression
+    for variable, said in variables.items():
+        text = text.replace(f'"${variable}"', f'"{said}"')
+    return substituted(text)
+
+
+def test_what_is_chosen_hides_no_sharer_and_halves_no_energy(tmp_path: Path) -> None:
+    """A pod of another namespace shares the GPU all the same, and a second GPU draws its power."""
+    (two,) = [one for one in SCENES if one.about.startswith("two GPUs: ")]
+    (shared,) = [one for one in SCENES if one.about.startswith("two pods")]
+    labels = LLAMA.labels()
+    groups = [
+        Test(
+            "namespace",
+            shared.series,
+            [
+                value(chosen("waiting", namespace="team-a"), AT, (labels, 8)),
+                value(chosen("per_joule", namespace="team-a"), AT),
+            ],
+        ).group(),
+        Test(
+            "gpu",
+            two.series,
+            [
+                value(chosen("least", gpu="1"), AT, (labels, 0.3)),
+                value(chosen("most", gpu="1"), AT),
+                value(chosen("per_joule", gpu="1"), AT),
+            ],
+        ).group(),
+    ]
+    run_suite(tmp_path, {}, groups)
+
+
 def _blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
@@ -340,11 +375,11 @@ def documented(scene: Scene) -> list[Expected]:
     for bound, name in (("lower", "least"), ("upper", "most")):
         seen[f"pod:gpu_saturation_{bound}:max_avg5m{of_servers}"] = rows(scene, name)
     for query in (FULL, HAS_ROOM):
-        seen[query] = [(labels, said) for labels, said in queue if labels in dict_of(seen[query])]
+        seen[query] = [(labels, said) for labels, said in queue if labels in labels_of(seen[query])]
     return [value(query, scene.at, *found) for query, found in seen.items()]
 
 
-def dict_of(found: Sequence[tuple[Labels, float]]) -> list[Labels]:
+def labels_of(found: Sequence[tuple[Labels, float]]) -> list[Labels]:
     return [labels for labels, _ in found]
 
 
@@ -352,8 +387,6 @@ def dict_of(found: Sequence[tuple[Labels, float]]) -> list[Labels]:
 def test_the_rules_of_the_page_give_the_same(scene: Scene, tmp_path: Path) -> None:
     """A server that has no GPU here is theirs alone; all else is as on the panels."""
     if scene.about in ("a server without a GPU", "the exporter is down", "the server has no pod"):
-        names = [one["record"] for one in RULES["groups"][0]["rules"]]
-        assert names
         expected = [value(query, scene.at) for query in (FULL, HAS_ROOM, PER_JOULE)]
     else:
         expected = documented(scene)
@@ -362,7 +395,7 @@ def test_the_rules_of_the_page_give_the_same(scene: Scene, tmp_path: Path) -> No
 
 def test_the_other_queries_of_the_page(tmp_path: Path) -> None:
     """Half of the time of two GPUs, and 50 inferences/s over 500 W."""
-    two = SCENES[5]
+    (two,) = [one for one in SCENES if one.about.startswith("two GPUs: ")]
     labels = LLAMA.labels()
     triton = [*measured(), pod(LLAMA.name), *server(page="triton")]
     model = {"model": "resnet50", **labels}

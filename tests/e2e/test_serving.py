@@ -36,6 +36,7 @@ class Server(ThreadingHTTPServer):
     """Serves at /POD what such a server would: counters grow by `RATES`."""
 
     def __init__(self) -> None:
+        """Serve until it is stopped."""
         started = time.monotonic()
 
         class Handler(BaseHTTPRequestHandler):
@@ -54,6 +55,11 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def stop(self) -> None:
+        """Answer no more, as a server whose pod is gone."""
+        self.shutdown()
+        self.server_close()
+
 
 def grown(age: float) -> Any:
     def line(found: re.Match[str]) -> str:
@@ -61,14 +67,6 @@ def grown(age: float) -> Any:
         return f"{name}{labels} {float(start) + age * RATES.get(name, 0.0)}"
 
     return line
-
-
-@pytest.fixture
-def servers() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
@@ -127,7 +125,6 @@ def _seen(server: PrometheusServer, expression: str) -> dict[str, float]:
 def test_servers_stand_beside_the_gpus_of_their_pods(
     make_driver: MakeDriver,
     start: StartDaemon,
-    servers: Server,
     kubelet: FakeKubelet,
     tmp_path: Path,
     processes: list[Process],
@@ -137,13 +134,13 @@ def test_servers_stand_beside_the_gpus_of_their_pods(
     driver = make_driver({"devices": [H100, T4]})
     daemon = start(driver, f"--kubernetes.socket={kubelet.path}")
     daemon.wait_for_page(15, "two GPUs up", gpu0=1, gpu1=1)
-    port = servers.server_address[1]
+    servers = Server()
     server = PrometheusServer(
         program,
         tmp_path / f"prometheus-{len(processes)}",
         daemon.port,
         "1s",
-        configuration(daemon.port, port),
+        configuration(daemon.port, servers.server_address[1]),
     )
     processes.append(server)
 
@@ -170,10 +167,9 @@ def test_servers_stand_beside_the_gpus_of_their_pods(
     deadline = time.monotonic() + SECONDS
     while (problems := wrong()) and time.monotonic() < deadline:
         time.sleep(0.5)
+    servers.stop()
     assert not problems, "\n".join(problems)
 
-    servers.shutdown()
-    servers.server_close()
     deadline = time.monotonic() + SECONDS
     while (left := _seen(server, serving.waiting())) and time.monotonic() < deadline:
         time.sleep(0.5)

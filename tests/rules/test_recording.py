@@ -446,7 +446,7 @@ FREE = [
             held_by(*(("alice", start, end) for _, start, end in PAUSES), idle=FREE),
             {"idle": total(*FREE), "compute": total(*((at, 1 - idle) for at, idle in FREE))},
             6,
-            {"compute": 4.0, "idle": 0.0},
+            {"compute": 4.0},
         ),
         (
             held_by(("alice", 0, HOUR)),

@@ -102,6 +102,7 @@ def test_image_has_the_extra_that_the_kubelet_needs() -> None:
 @pytest.mark.parametrize(
     "name",
     [
+        "deploy/automation/reclaim/reclaim.yml",
         "deploy/docker-compose.yml",
         "deploy/kubernetes/base/daemonset.yml",
         "deploy/kubernetes/overlays/training/kustomization.yml",

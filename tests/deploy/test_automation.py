@@ -216,13 +216,15 @@ def _node(
     return found
 
 
-def _changed(series: Sequence[Series], name: str, now: float | None, **match: str) -> list[Series]:
-    """The same series, with another value of some in the last ten minutes."""
+def _changed(
+    series: Sequence[Series], name: str, now: float | None, since: float = LATELY, **match: str
+) -> list[Series]:
+    """The same series, with another value of some, in the last ten minutes or since a time."""
 
     def changed(one: Series) -> Series:
         if one.name != name or any(one.labels.get(key) != each for key, each in match.items()):
             return one
-        return replace(one, value=lambda at: one.value(at) if at < LATELY else now)
+        return replace(one, value=lambda at: one.value(at) if at < since else now)
 
     return [changed(one) for one in series]
 
@@ -232,6 +234,12 @@ def _without(series: Sequence[Series], gpu: str) -> list[Series]:
     for name in NAMES:
         series = _changed(series, name, 0 if name == "gpu_up" else None, gpu=gpu)
     return list(series)
+
+
+def _boundless(since: float) -> list[Series]:
+    """Since then nothing bounds the saturation of a GPU that answers."""
+    series = _changed(_node(), "gpu_saturation_lower_ratio", None, since)
+    return _changed(series, "gpu_saturation_upper_ratio", None, since)
 
 
 def _shared(series: Sequence[Series]) -> list[Series]:
@@ -287,6 +295,7 @@ GONE = Interruption(LATELY, AT + 1)
 SITUATIONS: Mapping[str, tuple[Sequence[Series], Samples, Interruption | None]] = {
     "all-well": (_node(), WELL, None),
     "exporter-down": (_node(), UNKNOWN, GONE),
+    "exporter-just-down": (_node(), UNKNOWN, Interruption(AT - MINUTE, AT + 1)),
     "a-scrape-is-late": (_node(), WELL, Interruption(AT - MINUTE, AT + 1, stale=False)),
     "exporter-restarted": (
         _changed(_node(), "gpu_last_busy_timestamp_seconds", LATELY),
@@ -308,16 +317,8 @@ SITUATIONS: Mapping[str, tuple[Sequence[Series], Samples, Interruption | None]] 
         UNKNOWN,
         None,
     ),
-    "bounds-unknown": (
-        [
-            one
-            for name in ("gpu_saturation_lower_ratio", "gpu_saturation_upper_ratio")
-            for one in _changed([each for each in _node() if each.name == name], name, None)
-        ]
-        + [one for one in _node() if not one.name.startswith("gpu_saturation")],
-        {**UNKNOWN, "reclaim": WELL["reclaim"]},
-        None,
-    ),
+    "bounds-lost": (_boundless(LATELY), {**UNKNOWN, "reclaim": WELL["reclaim"]}, None),
+    "bounds-just-lost": (_boundless(AT - MINUTE), {**UNKNOWN, "reclaim": WELL["reclaim"]}, None),
     "whether-idle-unknown": (
         _changed(_node(), "gpu_last_busy_timestamp_seconds", None, gpu="4"),
         {**WELL, "reclaim": []},
@@ -385,6 +386,19 @@ def test_a_gpu_without_bounds_counts_as_anything(tmp_path: Path) -> None:
     (labels,) = (one for one in _demo("gpu_workload_info") if one["workload_pod"] == CHAT)
     second = {**labels, "uuid": "GPU-second", "gpu": "8"}
     given = Series("gpu_workload_info", second, piecewise((0, 1)))
+    names = ("pod:gpu_saturation_lower:ratio_avg5m", "pod:gpu_saturation_upper:ratio_avg5m")
+    asked = {name: f'{name}{{pod="{CHAT}"}}' for name in names}
+    pod: Labels = {"namespace": "team-b", "pod": CHAT}
+    expected = dict(zip(names, ([(pod, 0.2)], [(pod, 0.8)]), strict=True))
+    _evaluated(tmp_path, [*_node(0.4, 0.6), given], expected, asked=asked)
+
+
+def test_a_gpu_that_another_pod_shares_counts_as_anything(tmp_path: Path) -> None:
+    """Beside one that the pod has alone: GPU 2 of the demo is saturated to 0.5."""
+    (labels,) = (one for one in _demo("gpu_workload_info") if one["workload_pod"] == CHAT)
+    (second,) = (one for one in _demo("gpu_workload_info") if one["gpu"] == "2")
+    there = {key: second[key] for key in ("gpu", "uuid")}
+    given = Series("gpu_workload_info", {**labels, **there}, piecewise((0, 1)))
     names = ("pod:gpu_saturation_lower:ratio_avg5m", "pod:gpu_saturation_upper:ratio_avg5m")
     asked = {name: f'{name}{{pod="{CHAT}"}}' for name in names}
     pod: Labels = {"namespace": "team-b", "pod": CHAT}

@@ -4,16 +4,18 @@
 # Cancels the jobs that have held the GPUs of this node idle for IDLE: notifies first, and acts after
 # GRACE_MINUTES in which they stayed idle. Run it as root every 10 minutes; docs/automation.md.
 #
-# A job counts as busy if that is not known, if it has other nodes, which this one cannot see, and if
-# its comment has keep-idle-gpus (sbatch --comment=keep-idle-gpus).
+# Left alone is a job of which it is not known, one with other nodes, which this one cannot see, one
+# that cannot be notified, and one whose comment has keep-idle-gpus
+# (sbatch --comment=keep-idle-gpus).
 set -eu
 idle=${IDLE:-2h}
 grace=${GRACE_MINUTES:-60}
 notices=${NOTICES:-/run/gpu-idle-reclaim}
+node=${NODE:-$(hostname -s)}
 
 mkdir -p "$notices"
 find "$notices" -type f -mmin +10080 -delete
-jobs=$(squeue --noheader --states=RUNNING --nodelist="$(hostname -s)" --format='%A %D %k')
+jobs=$(squeue --noheader --states=RUNNING --nodelist="$node" --format='%A %D %k')
 printf '%s\n' "$jobs" | while read -r job nodes comment; do
   case $nodes:$comment in
     1:*keep-idle-gpus*) continue ;;
@@ -24,9 +26,11 @@ printf '%s\n' "$jobs" | while read -r job nodes comment; do
   if ! said=$(roofline-exporter idle --job "$job" --for "$idle" 2>&1 </dev/null); then
     rm -f "$notice" # busy, or not known: after it the grace begins anew
   elif [ ! -e "$notice" ]; then
-    echo "job $job: $said; notified"
-    scontrol notify "$job" "The GPUs of this job have been idle for $idle. It is cancelled in $grace minutes unless they work." </dev/null
-    : >"$notice"
+    text="The GPUs of this job have been idle for $idle. It is cancelled in $grace minutes unless they work."
+    if scontrol notify "$job" "$text" </dev/null; then
+      echo "job $job: $said; notified"
+      : >"$notice"
+    fi
   elif [ -n "$(find "$notice" -mmin "+$grace")" ]; then
     echo "job $job: $said; cancelled"
     scancel "$job" </dev/null

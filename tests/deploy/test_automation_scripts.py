@@ -478,6 +478,16 @@ def test_jobs_on_several_nodes_and_those_that_opted_out(slurm: Slurm) -> None:
     assert (slurm.folder / "exporter").read_text().splitlines() == ["idle --job 4 --for 2h"]
 
 
+def test_a_job_that_cannot_be_notified_stays(slurm: Slurm) -> None:
+    """The others are judged all the same."""
+    slurm.jobs("4711 1 (null)", "4712 1 (null)")
+    slurm.program("scontrol", f'[ "$2" = 4712 ] && echo "scontrol $1 $2" >>{slurm.said}')
+    assert slurm.run() == ["scontrol notify 4712"]
+    slurm.wait("4712", 90)
+    assert slurm.run() == ["scancel 4712 "]
+    assert not slurm.notice("4711").exists()
+
+
 def test_a_slurm_that_does_not_answer(slurm: Slurm) -> None:
     """Fails the unit, and cancels nothing."""
     slurm.run()

@@ -26,7 +26,10 @@ from tests.waiting import wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 SCRIPTS = ROOT / "deploy/slurm"
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "scancel", "sinfo")
+PROGRAMS = (
+    *("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scancel"),
+    *("sinfo", "squeue", "scontrol"),
+)
 ANSWER_SECONDS = 30.0
 USER = "nobody"
 
@@ -190,7 +193,7 @@ class SlurmCluster:
         return file
 
     @property
-    def _environment(self) -> Mapping[str, str]:
+    def environment(self) -> Mapping[str, str]:
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def start(self) -> None:
@@ -212,7 +215,7 @@ class SlurmCluster:
 
     def _daemon(self, name: str, *flags: str) -> None:
         folder = self.folder / f"{name}.out"
-        self._started.append(Process([self._tools[name], *flags], folder, self._environment))
+        self._started.append(Process([self._tools[name], *flags], folder, self.environment))
 
     def _is_idle(self) -> bool:
         return self.ask("sinfo", "--noheader", "--format=%t", check=False).strip() == "idle"
@@ -222,7 +225,7 @@ class SlurmCluster:
         done = subprocess.run(
             [self._tools[program], *words],
             cwd="/",
-            env=environment(self._environment),
+            env=environment(self.environment),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -254,7 +257,7 @@ class SlurmCluster:
                 "echo $$; exec sleep 600",
             ],
             self.folder / f"srun-{len(self._started)}",
-            self._environment,
+            self.environment,
         )
         self._started.append(step)
         wait_until(lambda: step.stdout.endswith(b"\n"), ANSWER_SECONDS, f"a step: {step.lines()}")
@@ -267,10 +270,16 @@ class SlurmCluster:
         step = Process(
             ["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command],
             self.folder / f"srun-{len(self._started)}",
-            {**self._environment, **environ, "TMPDIR": str(folder)},
+            {**self.environment, **environ, "TMPDIR": str(folder)},
         )
         self._started.append(step)
         return step
+
+    def batch(self, output: Path, *words: str) -> int:
+        """Submit a job of one GPU that sleeps and writes to a file; return its id."""
+        sleep = ("--wrap=exec sleep 600", f"--output={output}", "--chdir=/")
+        flags = (f"--uid={USER}", "--gres=gpu:1", "--parsable")
+        return int(self.ask("sbatch", *flags, *sleep, *words))
 
     def cancel(self, job: int) -> None:
         """End a job."""

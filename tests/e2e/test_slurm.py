@@ -136,6 +136,48 @@ def test_a_job_from_its_prolog_to_its_epilog(
     assert list(cluster.job_map.iterdir()) == []
 
 
+def test_an_idle_job_is_notified_and_then_cancelled(
+    cluster: SlurmCluster, make_driver: MakeDriver, start: StartDaemon
+) -> None:
+    """deploy/automation/slurm-reclaim.sh asks the daemon; a job with the comment stays."""
+    idle = [{"product": "h100-sxm", "uuid": gpu.uuid, "minor": gpu.minor} for gpu in GPUS]
+    driver = make_driver({"devices": [{**each, "utilization": 0} for each in idle]})
+    output, notices = cluster.folder / "output", cluster.folder / "notices"
+    output.touch(mode=0o666)
+    output.chmod(0o666)
+    kept = cluster.batch(output, "--comment=keep-idle-gpus")
+    job = cluster.batch(output)
+    flags = (f"--slurm.gpustat={cluster.gpustat}", f"--slurm.job-map={cluster.job_map}")
+    daemon = start(driver, *flags, "--poll.slow-interval=1s", wait_for=2)
+    programs = cluster.folder / "bin"
+    programs.mkdir()
+    ask = programs / "roofline-exporter"
+    url = f"--url=http://127.0.0.1:{daemon.port}"
+    ask.write_text(f'#!/bin/sh\ncd {ROOT} && exec {sys.executable} -m exporter "$@" {url}\n')
+    ask.chmod(0o755)
+
+    def reclaim(window: str) -> str:
+        path = f"{programs}:{os.environ['PATH']}"
+        more = {"NODE": cluster.node, "NOTICES": str(notices), "IDLE": window, "PATH": path}
+        return subprocess.run(
+            ["sh", ROOT / "deploy/automation/slurm-reclaim.sh"],
+            env={**os.environ, **cluster.environment, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=True,
+        ).stdout
+
+    wait_until(lambda: f"job {job}:" in reclaim("2s"), POLL_SECONDS, "the job is notified")
+    wait_until(lambda: "It is cancelled in 60 minutes" in output.read_text())
+    long_ago = (notices / str(job)).stat().st_mtime - 2 * 3600
+    os.utime(notices / str(job), (long_ago, long_ago))
+    assert f"job {job}: idle: the GPU has been idle for 2 s and longer; cancelled" in reclaim("2s")
+    left = cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()
+    assert left == [str(kept)]
+    assert list(notices.iterdir()) == []
+
+
 def test_a_step_reports_on_itself_as_an_ordinary_user(cluster: SlurmCluster) -> None:
     """Two tasks have one daemon; its report is in the submit folder when srun returns.
 

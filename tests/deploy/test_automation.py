@@ -50,7 +50,20 @@ FOREIGN = {
 }
 """Series of others that the page asks for."""
 FUNCTIONS = {
-    *("sum", "min", "max", "count", "by", "on", "and", "or", "unless", "offset", "group_left"),
+    *(
+        "sum",
+        "min",
+        "max",
+        "count",
+        "by",
+        "on",
+        "and",
+        "or",
+        "unless",
+        "offset",
+        "group_left",
+        "group_right",
+    ),
     *("clamp_max", "clamp_min", "label_replace", "count_over_time", "increase", "time"),
 }
 
@@ -172,12 +185,15 @@ def test_every_series_of_the_page_exists() -> None:
 
 AT = 3 * HOUR
 LATELY = AT - 10 * MINUTE
+CLOCK = -1800.0
+"""The node's clock is half an hour behind Prometheus's."""
 CHAT = "chat-7d9f8c6b5-x2v4q"
 """A pod of team-b in the demo, on GPU 1; notebook-7 of team-a is on GPU 4."""
 NOTEBOOK = "notebook-7"
 NAMES = (
     *("gpu_up", "gpu_workload_info", "gpu_last_busy_timestamp_seconds"),
     *("gpu_saturation_lower_ratio", "gpu_saturation_upper_ratio", "roofline_exporter_source_up"),
+    "roofline_exporter_snapshot_timestamp_seconds",
 )
 EXPORTER: Labels = {"namespace": "monitoring", "pod": "roofline-exporter-abcde"}
 """The labels of the target, where the Prometheus operator scrapes; they are not the work's."""
@@ -209,7 +225,9 @@ def _node(
             if name in bounds:
                 value = piecewise((0, bounds[name] if labels["gpu"] == "1" else 0.5))
             elif name == "gpu_last_busy_timestamp_seconds":
-                value = piecewise((0, 0)) if labels["gpu"] == "4" else lambda at: at
+                value = piecewise((0, CLOCK)) if labels["gpu"] == "4" else lambda at: CLOCK + at
+            elif name == "roofline_exporter_snapshot_timestamp_seconds":
+                value = lambda at: CLOCK + at  # noqa: E731
             elif name == "gpu_workload_info" and labels["workload_pod"] in {CHAT, NOTEBOOK}:
                 value = between(began, 1e9, piecewise((0, 1)))
             found.append(Series(name, own, value))
@@ -296,9 +314,13 @@ SITUATIONS: Mapping[str, tuple[Sequence[Series], Samples, Interruption | None]] 
     "all-well": (_node(), WELL, None),
     "exporter-down": (_node(), UNKNOWN, GONE),
     "exporter-just-down": (_node(), UNKNOWN, Interruption(AT - MINUTE, AT + 1)),
-    "a-scrape-is-late": (_node(), WELL, Interruption(AT - MINUTE, AT + 1, stale=False)),
+    "scrapes-are-late": (
+        _node(),
+        _known(0.9, 0.9, {NOTEBOOK: AT - 90.0}),
+        Interruption(AT - MINUTE, AT + 1, stale=False),
+    ),
     "exporter-restarted": (
-        _changed(_node(), "gpu_last_busy_timestamp_seconds", LATELY),
+        _changed(_node(), "gpu_last_busy_timestamp_seconds", CLOCK + LATELY),
         _known(0.9, 0.9, {}),
         Interruption(LATELY, LATELY + MINUTE),
     ),

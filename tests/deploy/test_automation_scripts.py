@@ -25,7 +25,7 @@ from tests.deploy.automation import FOLDER, queries
 Object = dict[str, Any]
 HOURS = 3600.0
 APPS = "/apis/apps/v1/namespaces/team-a"
-KUEUE = "/apis/kueue.x-k8s.io/v1beta1/namespaces/team-a/workloads"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads"
 DEPLOYMENT = f"{APPS}/deployments/notebook"
 EVENTS = "/api/v1/namespaces/team-a/events"
 OPTED_OUT = {"gpu-idle-reclaim": "off"}
@@ -260,6 +260,15 @@ def test_bare_pods_and_other_jobs_are_left_alone(cluster: Cluster) -> None:
     assert cluster.run() == []
 
 
+@pytest.mark.parametrize("kind", ["Notebook", "LeaderWorkerSet"])
+def test_what_another_controller_owns_is_left_alone(cluster: Cluster, kind: str) -> None:
+    """It would scale it up again."""
+    cluster.notified(cluster.deployment, 1.5)
+    cluster.deployment["metadata"]["ownerReferences"] = [cluster.reference(kind, "x")]
+    cluster.idle(POD)
+    assert cluster.run() == []
+
+
 def test_a_job_of_kueue_is_deactivated(cluster: Cluster) -> None:
     """Its Workload, after its own notice."""
     path = "/apis/batch/v1/namespaces/team-a/jobs/train"
@@ -276,7 +285,8 @@ def test_a_job_of_kueue_is_deactivated(cluster: Cluster) -> None:
 
     cluster.notified(job, 1.5)
     cluster.server.asked.clear()
-    (patch, _) = cluster.run()
+    (void, patch, _) = cluster.run()
+    assert void[2]["metadata"]["annotations"] == {"gpu-idle-reclaim/notified": None}
     assert patch == ("PATCH", f"{KUEUE}/job-train-1a2b3", {"spec": {"active": False}})
     assert {_right(*each[:2]) for each in cluster.server.asked} - {None} <= _allowed()
 

@@ -35,13 +35,14 @@ QUERY = (
 LABEL = "gpu-idle-reclaim"
 NOTIFIED = f"{LABEL}/notified"
 BEFORE = f"{LABEL}/replicas-before"
+QUEUE = "kueue.x-k8s.io/queue-name"
 KINDS = {
     "Deployment": "apis/apps/v1/namespaces/{}/deployments/{}",
     "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets/{}",
     "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets/{}",
     "Job": "apis/batch/v1/namespaces/{}/jobs/{}",
 }
-WORKLOADS = f"apis/kueue.x-k8s.io/v1beta1/namespaces/{NAMESPACE}/workloads"
+WORKLOADS = f"apis/kueue.x-k8s.io/v1beta2/namespaces/{NAMESPACE}/workloads"
 Object = dict[str, Any]
 
 
@@ -94,6 +95,18 @@ def opted_out(found: Object) -> bool:
     return found["metadata"].get("labels", {}).get(LABEL) == "off"
 
 
+def spared(owner: Object) -> str:
+    """Return why an owner is not to be stopped; nothing if it is."""
+    metadata = owner["metadata"]
+    if opted_out(owner):
+        return f"{LABEL}=off"
+    if any(each.get("controller") for each in metadata.get("ownerReferences", [])):
+        return f"another controller owns its {owner['kind']}"
+    if owner["kind"] == "Job" and QUEUE not in metadata.get("labels", {}):
+        return "its Job is not Kueue's"
+    return ""
+
+
 def pods_of(owner: Object) -> int:
     """Return how many pods it has, or is to have."""
     if owner["kind"] == "Job":
@@ -138,6 +151,7 @@ def stop(owner: Object) -> None:
     if owner["kind"] != "Job":
         change(owner, {BEFORE: str(owner["spec"].get("replicas", 1)), NOTIFIED: None}, replicas=0)
         return
+    change(owner, {NOTIFIED: None})
     chosen = urlencode({"labelSelector": f"kueue.x-k8s.io/job-uid={owner['metadata']['uid']}"})
     for workload in cluster(f"{WORKLOADS}?{chosen}")["items"]:
         name = quote(workload["metadata"]["name"])
@@ -166,16 +180,13 @@ def main() -> int:
         if opted_out(pod) or seconds_since(pod.get("status", {}).get("startTime")) < IDLE_SECONDS:
             continue
         owner = owner_of(pod)
-        if owner is None:
-            print(f"pod {name}: idle for {seconds / 3600:.1f} h, and nothing that can be stopped")
-        elif owner["kind"] == "Job" and "kueue.x-k8s.io/queue-name" not in owner["metadata"].get(
-            "labels", {}
-        ):
-            print(f"Job {owner['metadata']['name']}: idle, and not Kueue's to stop")
-        elif not opted_out(owner):
-            count[owner["path"]] += 1
-            shortest = min(seconds, owners.get(owner["path"], (owner, seconds))[1])
-            owners[owner["path"]] = (owner, shortest)
+        reason = "it has no owner that can be stopped" if owner is None else spared(owner)
+        if owner is None or reason:
+            print(f"pod {name}: idle for {seconds / 3600:.1f} h; left alone: {reason}")
+            continue
+        count[owner["path"]] += 1
+        shortest = min(seconds, owners.get(owner["path"], (owner, seconds))[1])
+        owners[owner["path"]] = (owner, shortest)
     for path, (owner, seconds) in owners.items():
         if count[path] >= pods_of(owner) > 0:
             judge(owner, seconds)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from exporter.cli.config import FLAGS
 from exporter.exposition.catalogue import CATALOGUE
@@ -200,6 +202,16 @@ def test_pages_name_only_metrics_and_flags_that_exist(page: Path) -> None:
     flags = {flag.name for flag in FLAGS}
     for flag in FLAG.findall(text):
         assert flag in flags | MISTYPED | FOREIGN, f"{page.name} names --{flag}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_yaml_and_json_can_be_parsed(page: Path) -> None:
+    """What a reader copies; the tests of the pages check what it means."""
+    for kind, body in re.findall(r"```(ya?ml|json)\n(.*?)```", _text(f"{page}"), re.DOTALL):
+        if kind == "json":
+            json.loads(body)
+        else:
+            assert list(yaml.safe_load_all(body))
 
 
 def test_every_page_is_linked_from_the_readme() -> None:

@@ -14,6 +14,8 @@ from exporter.model.snapshot import SourceState
 INTERVAL_SECONDS = 10.0
 MOST_BACKED_OFF = 4
 """The longest back-off, in intervals."""
+MOST_BETWEEN_LOOKS = 6
+"""The longest back-off of a source that was never there, in intervals: a look can be dear."""
 _MOST_WHY = 300
 """Characters of a reason."""
 
@@ -114,13 +116,13 @@ class PolledSource(Generic[Report]):
             before = self._problem
             if report is None and problem is None and not self._comes_and_goes:
                 if not self._there:
+                    self.wait_seconds = self._backed_off(MOST_BETWEEN_LOOKS)
                     return
                 problem = "it is gone"
             self._there = True
             self._seconds = now - started
             self._problem = problem
-            longest = MOST_BACKED_OFF * self._interval_seconds
-            again = min(2 * self.wait_seconds, longest)
+            again = self._backed_off(MOST_BACKED_OFF)
             self.wait_seconds = again if busy else self._interval_seconds
             kept = self._report is not None and not self._comes_and_goes
             self._failures += problem is not None
@@ -133,6 +135,9 @@ class PolledSource(Generic[Report]):
             log.warning("source %s: %s%s", self.name, problem, "; its last word stays" * kept)
         elif problem is None and before is not None:
             log.info("source %s can be read again", self.name)
+
+    def _backed_off(self, most: int) -> float:
+        return min(2 * self.wait_seconds, most * self._interval_seconds)
 
     def _run(self) -> None:
         while not self._stopped.is_set():

@@ -61,8 +61,15 @@ def test_a_source_that_is_not_there_has_no_state(caplog: pytest.LogCaptureFixtur
 
     assert source.report() is None
     assert source.state is None
-    assert source.wait_seconds == INTERVAL_SECONDS
     assert caplog.messages == []
+
+
+def test_one_that_was_never_there_is_looked_for_less_and_less_often() -> None:
+    """Once a minute in the end; as often as any other once it is there."""
+    asked = Asked(None)
+    assert [asked.ask(None).wait_seconds for _ in range(4)] == [20, 40, 60, 60]
+    assert asked.ask(_report("one")).wait_seconds == INTERVAL_SECONDS
+    assert asked.ask(None).wait_seconds == INTERVAL_SECONDS  # gone, which is a fault
 
 
 def test_what_it_says_is_kept_and_ages() -> None:

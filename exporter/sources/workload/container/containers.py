@@ -20,8 +20,9 @@ from exporter.sources.interface import (
 from exporter.sources.poller import INTERVAL_SECONDS, PolledSource, Unreadable
 from exporter.sources.workload.container.engine import names
 
-LOOK_SECONDS = 1.0
-"""Between two looks at which containers are on GPUs, which costs next to nothing."""
+LOOK_SECONDS = 5.0
+"""Between two looks at which containers are on GPUs, half the time between two lists of
+processes."""
 AGAIN_SECONDS = 300.0
 """After this time the names are fetched again: containers may have been renamed. Each request may
 start an engine that systemd starts on demand, as it does Podman's."""

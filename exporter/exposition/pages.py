@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 """The key of a page, such as its format."""
 
-ACTIVE_SECONDS = 300.0
-"""How long a page is rendered in advance after its last request."""
+LATELY = 3
+"""A page that is requested at least once in so many snapshots is rendered in advance."""
 
 
 def encoded(data: bytes, zipped: bool) -> bytes:
@@ -39,19 +38,18 @@ def encoded(data: bytes, zipped: bool) -> bytes:
 
 
 class Variants(Generic[K]):
-    """A cache of the pages that were requested in the last 5 minutes, plain and gzipped.
+    """A cache of pages, plain and gzipped, in advance for those who ask again and again.
 
     The publishing thread holds the lock and calls `renew`; any thread may request pages.
     """
 
-    def __init__(
-        self, lock: threading.Lock, clock: Callable[[], float], make: Callable[[K], bytes]
-    ) -> None:
+    def __init__(self, lock: threading.Lock, make: Callable[[K], bytes]) -> None:
         """Take the lock under which `make` renders a page."""
         self._lock = lock
-        self._clock = clock
         self._make = make
-        self._requested: dict[tuple[K, bool], float] = {}
+        self._snapshots = 0
+        self._requested: dict[tuple[K, bool], tuple[int, bool]] = {}
+        """At which snapshot last, and whether it was not the first request in a while."""
         self._ready: dict[tuple[K, bool], bytes] = {}
         """Never modified but replaced, so that it can be read without the lock."""
 
@@ -59,29 +57,35 @@ class Variants(Generic[K]):
         """Return the cached page; None if `page` has to render it."""
         data = self._ready.get((key, zipped))
         if data is not None:
-            self._requested[key, zipped] = self._clock()
+            self._note((key, zipped))
         return data
 
     def page(self, key: K, zipped: bool) -> bytes:
-        """Return the page of the latest snapshot, and keep this variant ready from now on."""
+        """Return the page of the latest snapshot, from the cache if it is there."""
         variant = (key, zipped)
         with self._lock:
             data = self._ready.get(variant)
             if data is None:
                 data = encoded(self._make(key), zipped)
                 self._ready = {**self._ready, variant: data}
-            self._requested[variant] = self._clock()
+            self._note(variant)
             return data
 
+    def _note(self, variant: tuple[K, bool]) -> None:
+        before = self._requested.get(variant)
+        if before is None or before[0] != self._snapshots:
+            self._requested[variant] = (self._snapshots, before is not None)
+
     def renew(self) -> None:
-        """Render recently requested pages again and evict the others; call with the lock held."""
-        now = self._clock()
+        """Render again what is requested lately, evict the rest; call with the lock held."""
+        self._snapshots += 1
+        oldest = self._snapshots - LATELY
         recent = {
-            variant: at
-            for variant, at in list(self._requested.items())
-            if now - at < ACTIVE_SECONDS
+            variant: (at, again)
+            for variant, (at, again) in list(self._requested.items())
+            if at >= oldest
         }
-        variants = tuple(recent)
+        variants = tuple(variant for variant, (_, again) in recent.items() if again)
         self._requested = recent  # from here on other threads may add to it
         plain = {key: self._make(key) for key in {key for key, _ in variants}}
         self._ready = {variant: encoded(plain[variant[0]], variant[1]) for variant in variants}
@@ -106,7 +110,6 @@ class Pages:
     def __init__(
         self,
         options: RenderOptions,
-        clock: Callable[[], float] = time.monotonic,
         daemon: Callable[[], Daemon | None] = lambda: None,
     ) -> None:
         self._daemon = daemon
@@ -115,10 +118,8 @@ class Pages:
         self._dropped = dict.fromkeys(CAPPED, 0)
         self._blocks: list[Block] | None = None
         self._process = ProcessCollector(registry=None)
-        self._own: Variants[Format] = Variants(
-            self._lock, clock, lambda form: page(self._current(), form)
-        )
-        self.dcgm: Variants[Names] = Variants(self._lock, clock, self._dcgm_page)
+        self._own: Variants[Format] = Variants(self._lock, lambda form: page(self._current(), form))
+        self.dcgm: Variants[Names] = Variants(self._lock, self._dcgm_page)
         """The pages under dcgm-exporter's names, by generation; --metrics.level and
         --metrics.exclude do not apply."""
         self._dcgm_pages: dict[Names, DcgmPage] = {}
@@ -147,7 +148,7 @@ class Pages:
         return self._own.ready(form, zipped)
 
     def page(self, form: Format, zipped: bool) -> bytes:
-        """Return the page of the latest snapshot, and keep this variant ready from now on.
+        """Return the page of the latest snapshot, from the cache if it is there.
 
         Before the first snapshot it holds the exporter's own state only.
         """

@@ -129,7 +129,7 @@ class Accelerated:
         self._clock = ManualClock(fake.now())
         clock: Clock = self._clock
         self.watch = Stopwatch()
-        self.pages = Pages(RenderOptions(revision="benchmark"), clock.monotonic)
+        self.pages = Pages(RenderOptions(revision="benchmark"))
         self._fleet = _TimedFleet(
             Library(str(fake.library)),
             SessionOptions(),
@@ -168,7 +168,7 @@ class Accelerated:
         self._fake.set_clock(self._clock.time())
         with self.watch.part("tick"):
             self.snapshot = self._publisher.tick()
-        self.pages.ready("openmetrics-1.0.0", True)
+        self.pages.page("openmetrics-1.0.0", True)
 
     def page(self) -> bytes:
         """Return the gzipped OpenMetrics page.

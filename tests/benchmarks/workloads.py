@@ -61,7 +61,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     f"and {LEGACY}": (OWN, LEGACY),
     "and names=current": (OWN, LEGACY, CURRENT),
 }
-"""A page stays ready for 5 minutes after it was asked for, so each stage has those before it."""
+"""Each stage has the scrapers of those before it."""
 HEAD = ("scraped once a second", "CPU %", "added %", "p50 ms", "p99 ms", "RSS MB")
 PAGE_HEAD = ("page", "series", "kB", "gzip kB", "client_python ms", "added here, ms", "ratio")
 SETTLE_SECONDS = 3.0

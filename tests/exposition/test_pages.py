@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was asked for in the last minutes is ready at each snapshot; nothing else is rendered."""
+"""What is asked for again and again is ready at each snapshot; nothing else is rendered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from exporter.exposition import pages as pages_module
-from exporter.exposition.pages import ACTIVE_SECONDS, Pages
+from exporter.exposition.pages import LATELY, Pages
 from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
@@ -27,22 +27,9 @@ TRAINING = snapshots.EXAMPLES["training"]
 IDLE = snapshots.EXAMPLES["idle"]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def pages(clock: Clock) -> Pages:
-    return Pages(RenderOptions(), clock)
+def pages() -> Pages:
+    return Pages(RenderOptions())
 
 
 def value(page: bytes, name: str, **labels: str) -> float:
@@ -55,30 +42,38 @@ def value(page: bytes, name: str, **labels: str) -> float:
     return float(found)
 
 
-def test_nothing_is_rendered_until_someone_asks(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("every", "ahead", "rendered"),
+    [(0, 0, 0), (1, 58, 60), (LATELY, 18, 58), (LATELY + 1, 0, 15), (15, 0, 4)],
+    ids=["nobody asks", "each snapshot", "lately", "not lately", "every fifteenth"],
+)
+def test_what_is_not_asked_for_is_not_rendered(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch, every: int, ahead: int, rendered: int
 ) -> None:
-    """Without a scraper a snapshot costs no rendering."""
+    """A scraper that comes seldom costs one page each time: that of its scrape."""
     calls: list[str] = []
+    ready = 0
 
     def counted(_: object, form: str) -> bytes:
         calls.append(form)
         return b"x"
 
     monkeypatch.setattr(pages_module, "page", counted)
-    pages.publish(TRAINING)
-    assert calls == []
-    assert pages.ready("text-0.0.4", False) is None
-    assert pages.page("text-0.0.4", False) == b"x"
-    pages.publish(IDLE)
-    assert calls == ["text-0.0.4", "text-0.0.4"]
+    for number in range(60):
+        pages.publish(TRAINING)
+        if every and number % every == 0:
+            ready += pages.ready("text-0.0.4", False) is not None
+            for _ in range(2):  # two scrapers of one snapshot
+                assert pages.page("text-0.0.4", False) == b"x"
+    assert (ready, len(calls)) == (ahead, rendered)
 
 
 def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:
-    """Once asked for, a variant is ready with the values of the newest snapshot."""
-    pages.publish(TRAINING)
-    first = pages.page("text-0.0.4", False)
-    assert value(first, "gpu_saturation_ratio") == 0.561
+    """What is asked for again and again is ready with the values of the newest snapshot."""
+    for _ in range(2):
+        pages.publish(TRAINING)
+        page = pages.page("text-0.0.4", False)
+    assert value(page, "gpu_saturation_ratio") == 0.561
     pages.publish(IDLE)
     ready = pages.ready("text-0.0.4", False)
     assert ready is not None
@@ -87,14 +82,15 @@ def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:
     assert pages.ready("openmetrics-1.0.0", False) is None
 
 
-def test_variants_are_forgotten_after_five_minutes(pages: Pages, clock: Clock) -> None:
-    """A variant that nobody asks for any more is dropped; asking keeps it."""
-    pages.publish(TRAINING)
-    pages.page("text-0.0.4", False)
-    pages.page("openmetrics-1.0.0", True)
-    clock.now += ACTIVE_SECONDS - 1
-    assert pages.ready("text-0.0.4", False) is not None
-    clock.now += 2
+def test_variants_that_nobody_asks_for_any_more_are_forgotten(pages: Pages) -> None:
+    """One variant that is still asked for does not keep another."""
+    for _ in range(2):
+        pages.publish(TRAINING)
+        pages.page("text-0.0.4", False)
+        pages.page("openmetrics-1.0.0", True)
+    for _ in range(LATELY):
+        pages.publish(IDLE)
+        assert pages.ready("text-0.0.4", False) is not None
     pages.publish(IDLE)
     assert pages.ready("text-0.0.4", False) is not None
     assert pages.ready("openmetrics-1.0.0", True) is None
@@ -131,8 +127,9 @@ def test_process_metrics_are_on_every_page(pages: Pages) -> None:
 
 def test_reconfigure(pages: Pages) -> None:
     """New options hold at once for ready pages and for later ones."""
-    pages.publish(TRAINING)
-    pages.page("text-0.0.4", False)
+    for _ in range(2):
+        pages.publish(TRAINING)
+        pages.page("text-0.0.4", False)
     pages.reconfigure(RenderOptions(level="core", exclude=re.compile("gpu_up|process_.*")))
     ready = pages.ready("text-0.0.4", False)
     assert ready is not None
@@ -193,10 +190,10 @@ def test_filter_takes_names_without_suffix(pages: Pages) -> None:
     assert gzip.decompress(zipped).endswith(b"# EOF\n")
 
 
-def test_dropped_series_are_counted_once_a_snapshot(clock: Clock) -> None:
+def test_dropped_series_are_counted_once_a_snapshot() -> None:
     """The counter of cut series rises by what each snapshot lost, however often it is rendered."""
     memory = ProcessRows(memory=True, rows_per_share=1)
-    pages = Pages(RenderOptions(processes=memory), clock)
+    pages = Pages(RenderOptions(processes=memory))
     gpu = snapshots.h100_training()
     processes = tuple(Process(pid, "compute", pid) for pid in (1, 2, 3))
     gpu = replace(gpu, shares=(replace(gpu.shares[0], processes=processes),))

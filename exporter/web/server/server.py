@@ -64,17 +64,13 @@ class Server:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._count_or_log)
-        self.sweep()
+        self._tick(self.loop)
         server = await self.loop.create_server(
             lambda: Connection(self.acceptor), sock=self._listener, backlog=BACKLOG
         )
         self.started = True
-        while not self.acceptor.is_stopping:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
-            if self.acceptor.config is not None:  # for those that are kept
-                self._looking = self.loop.create_task(self._look(self.acceptor.config))
-            self.sweep()
+        if not self.acceptor.is_stopping:
+            await self._stop.wait()
         server.close()
         for connection in list(self.acceptor.connections):
             connection.stop()
@@ -84,6 +80,13 @@ class Server:
         for connection in list(self.acceptor.connections):
             connection.abort()
         await asyncio.sleep(0)  # they are told at the next turn of the loop
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A timer without a task, and due again before anything in it can fail.
+        loop.call_later(SWEEP_SECONDS, self._tick, loop)
+        if self.acceptor.config is not None:  # for those that are kept
+            self._looking = loop.create_task(self._look(self.acceptor.config))
+        self.sweep()
 
     async def _look(self, config: WebConfigWatcher) -> None:
         with contextlib.suppress(Exception):  # the next connection logs it

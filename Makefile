@@ -36,10 +36,11 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(READY) ## Regenerate the generated parts of docs/, and roofline_job/{peaks,causes}.json
+docs: $(READY) ## Regenerate the generated parts of docs/, and what is loaded as JSON
 	$(BIN)/python -m exporter.exposition.docs docs/metrics.md
 	$(BIN)/python -m exporter.cli.config.table docs/configuration.md
 	$(BIN)/python -m tests.deploy.series docs/deploy.md
+	$(BIN)/python -m exporter.specs.bundle exporter/specs/gpus.json
 	$(BIN)/python -m exporter.specs.job_peaks roofline_job/peaks.json
 	$(BIN)/python -m exporter.derive.diagnosis.job_causes roofline_job/causes.json
 

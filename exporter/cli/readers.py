@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -30,11 +31,7 @@ from exporter.sources.interface import (
 )
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import SONAME, Library
-from exporter.sources.recording import Recording
-from exporter.sources.recording.replay import FastClock, Replay
 from exporter.sources.selection import Selection
-from exporter.sources.simulate import Simulation, load_scenario
-from exporter.sources.simulate.simulation import SimulatedJobs
 from exporter.sources.table import prepared, workload_sources
 from exporter.sources.training import SocketAccess, TrainingOptions, TrainingSource, candidates
 from exporter.sources.workload.container.containers import on_gpus
@@ -43,6 +40,12 @@ from exporter.specs import SpecBook
 if TYPE_CHECKING:  # loaded only where it is switched on
     from exporter.sources.host.host import HostActivityReader
     from exporter.sources.nccl.collectives import NcclRas
+    from exporter.sources.recording import Recording
+    from exporter.sources.recording.replay import Replay
+    from exporter.sources.simulate import Simulation
+    from exporter.sources.simulate.simulation import SimulatedJobs
+
+    NodeReaders = Fleet | Simulation | Replay
 
 KERNEL_LOG = "/dev/kmsg"
 PROBE_SECONDS = 10.0
@@ -59,9 +62,6 @@ SHORTEST_TICK_SECONDS = 0.02
 log = logging.getLogger(__name__)
 
 
-NodeReaders = Fleet | Simulation | Replay
-
-
 def any_pending(readers: Readers) -> bool:
     """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
     return any(report.reading is None and report.problem is None for report in readers.reports())
@@ -73,7 +73,7 @@ def choose_readers(settings: Settings, specs: SpecBook, clock: Clock) -> NodeRea
     Raises ConfigError if the scenario or the recording is bad.
     """
     if settings.replay is not None:
-        return _replay(Recording(settings.replay), settings, clock)
+        return _replay(_recording(settings.replay), settings, clock)
     library = Library(settings.nvml_library)
     if settings.demo:
         return _simulation(settings, specs, clock, "")
@@ -127,7 +127,7 @@ def choose_training(
 ) -> tuple[SimulatedJobs | TrainingSource, ...]:
     """Return the sources of training reports, not started; simulated jobs come first."""
     sources: list[SimulatedJobs | TrainingSource] = []
-    if isinstance(readers, Simulation):
+    if not isinstance(readers, Fleet) and readers.jobs is not None:
         sources.append(readers.jobs)
     if TRAINING in settings.sources:
         socket_path = settings.training_socket
@@ -147,10 +147,8 @@ def choose_workloads(
     settings: Settings, readers: NodeReaders, clock: Clock
 ) -> tuple[NodeWorkloads, ...]:
     """Return the sources of workloads, not started; real ones only for real GPUs."""
-    if isinstance(readers, Simulation | Replay):
-        return tuple(each for each in readers.workloads if each.name in settings.sources)
     if not isinstance(readers, Fleet):
-        return ()
+        return tuple(each for each in readers.workloads if each.name in settings.sources)
     options = WorkloadOptions(
         kubernetes_socket=str(settings.kubernetes_socket),
         kubernetes_pods_socket=str(settings.kubernetes_pods_socket),
@@ -200,7 +198,7 @@ def as_played(settings: Settings) -> Settings:
     problem = next(play_problems(settings), None)
     if problem is not None:
         raise ConfigError(problem)
-    interval = Recording(settings.replay).header.interval_seconds
+    interval = _recording(settings.replay).header.interval_seconds
     return replace(settings, poll_interval_seconds=interval)
 
 
@@ -211,7 +209,7 @@ def play_problems(settings: Settings) -> Iterator[str]:
     if settings.demo:
         yield "--replay: expected no --demo beside it"
     try:
-        interval = Recording(settings.replay).header.interval_seconds
+        interval = _recording(settings.replay).header.interval_seconds
     except ConfigError as error:
         yield str(error)
         return
@@ -248,10 +246,22 @@ def node_pace(settings: Settings) -> float:
 def node_clock(settings: Settings) -> Clock:
     """Return the clock of the readings and the publisher."""
     pace = node_pace(settings)
-    return SystemClock() if pace == 1.0 else FastClock(SystemClock(), pace)
+    if pace == 1.0:
+        return SystemClock()
+    from exporter.sources.recording.replay import FastClock
+
+    return FastClock(SystemClock(), pace)
+
+
+def _recording(path: Path) -> Recording:
+    from exporter.sources.recording import Recording
+
+    return Recording(path)
 
 
 def _replay(recording: Recording, settings: Settings, clock: Clock) -> Replay:
+    from exporter.sources.recording.replay import Replay
+
     header = recording.header
     asked = settings.given.get("poll.interval")
     if asked is not None and asked.value != header.interval_seconds:
@@ -270,6 +280,8 @@ def _replay(recording: Recording, settings: Settings, clock: Clock) -> Replay:
 
 
 def _simulation(settings: Settings, specs: SpecBook, clock: Clock, why: str) -> Simulation:
+    from exporter.sources.simulate import Simulation, load_scenario
+
     scenario = load_scenario(settings.demo_scenario, specs)
     identity = f"{socket.gethostname()}:{settings.web_listen_address.port}"
     log.info(

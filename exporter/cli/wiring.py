@@ -14,7 +14,6 @@ from exporter import log as logs
 from exporter.cli.config import Settings
 from exporter.cli.readers import (
     FIRST_READING_SECONDS,
-    NodeReaders,
     any_pending,
     as_played,
     choose_collectives,
@@ -90,7 +89,7 @@ class Parts:
             ),
             refused=counts.refuse_request if counts else uncounted,
         )
-        self.fleet: NodeReaders = choose_readers(settings, self.specs, clock)
+        self.fleet = choose_readers(settings, self.specs, clock)
         self.training = choose_training(settings, self.fleet, clock)
         self.workloads = choose_workloads(settings, self.fleet, clock)
         self.collectives = choose_collectives(settings, self.fleet, clock)

@@ -21,7 +21,6 @@ from unittest.mock import patch
 from exporter.cli import wiring
 from exporter.cli.main import main
 from exporter.clock import Clock
-from exporter.exposition.pages import Pages
 from exporter.publisher import Publisher
 from exporter.sources.fleet import fleet
 from exporter.web.live.stream import Streams
@@ -106,7 +105,6 @@ def run(argv: list[str], clock: SteppedClock, pace: float) -> int:
         patch.object(wiring, "node_clock", node_clock),
         patch.object(wiring, "Publisher", stepped),
         patch.object(wiring, "Store", functools.partial(Store, clock.monotonic)),
-        patch.object(wiring, "Pages", functools.partial(Pages, clock=clock.monotonic)),
         patch.object(wiring, "Streams", functools.partial(Streams, clock=clock.monotonic)),
         patch("exporter.cli.readers.Fleet", PacedFleet),
     ):

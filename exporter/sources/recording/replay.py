@@ -123,6 +123,8 @@ class Replay(AlwaysOn):
 
     name = NAME
     counter_states = NO_COUNTER_STATES
+    jobs = None
+    """A recording has no reports of training jobs."""
 
     def __init__(
         self, recording: Recording, clock: Clock, *, speed: float = 1.0, loop: bool = False

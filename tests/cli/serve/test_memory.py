@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon that is only scraped has in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SEEN = """
+import sys
+from pathlib import Path
+import exporter.cli.serve.server
+from exporter.specs import load_specs
+load_specs()
+print(*sorted(name for name in sys.modules if "." not in name))
+"""
+
+
+def test_what_only_files_the_api_and_recordings_need_is_not_loaded() -> None:
+    """Frameworks are loaded with the first file, recording or request that needs them."""
+    seen = subprocess.run([sys.executable, "-c", SEEN], capture_output=True, text=True, check=True)
+    loaded = set(seen.stdout.split())
+    assert {"exporter", "starlette", "pynvml", "prometheus_client"} <= loaded
+    assert not loaded & {"pydantic", "pydantic_core", "yaml", "fastapi", "bcrypt"}

@@ -15,7 +15,7 @@ INTERVAL_SECONDS = 10.0
 MOST_BACKED_OFF = 4
 """The longest back-off, in intervals."""
 MOST_BETWEEN_LOOKS = 6
-"""The longest back-off of a source that was never there, in intervals: a look can be dear."""
+"""The longest back-off of a source that was never there, in intervals: looks take time."""
 _MOST_WHY = 300
 """Characters of a reason."""
 

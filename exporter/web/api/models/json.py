@@ -83,7 +83,7 @@ Convert = Callable[[Any], Any]
 def _plan(kind: Any, source: Any) -> list[tuple[str, tuple[str, ...], Convert | None]]:
     """Return the fields that such a source has: name, where it lies there, what converts it."""
     hints = get_type_hints(kind)
-    attributes = {*dir(source), *getattr(source, "model_fields", ())}
+    attributes = frozenset(dir(source))
     planned = [(each.name, path_of(each), _converter(hints[each.name])) for each in fields(kind)]
     return [each for each in planned if each[1] and each[1][0] in attributes]
 

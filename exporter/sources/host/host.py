@@ -76,7 +76,7 @@ class WatchedProcess:
         self._started = start_time(procfs, pid)
         self._freezer: Path | None = None
         self._sums = _Sums()
-        self._look_at = self._totals_at = self.sampled_until = float("-inf")
+        self.look_at = self._totals_at = self.sampled_until = float("-inf")
         self._gone = False
         self._asleep: Counter[str] = Counter()
         """How often threads were in each state since the last count."""
@@ -105,7 +105,7 @@ class WatchedProcess:
         """Sample it once, if it has workers or had some; keep at most so many threads open."""
         if self._gone:
             return
-        if now >= self._look_at:
+        if now >= self.look_at:
             self._look(now, threads)
         if self._loop is None or now >= self.sampled_until:
             return
@@ -135,7 +135,7 @@ class WatchedProcess:
             return self._workers[worker].state()
         except OSError:
             self._workers.pop(worker).close()
-            self._look_at = min(self._look_at, now + SHORTEST_LOOK_SECONDS)
+            self.look_at = min(self.look_at, now + SHORTEST_LOOK_SECONDS)
             return ""
 
     def _end_of(self, loop: WatchedThread, now: float) -> None:
@@ -143,11 +143,11 @@ class WatchedProcess:
         again, because its pid may be another's by then."""
         self._gone = loop.tid == self.pid
         self.close()
-        self._look_at = now
+        self.look_at = now
 
     def _look(self, now: float, threads: int) -> None:
         """Find the workers; open those that are new."""
-        self._look_at = now + LOOK_SECONDS
+        self.look_at = now + LOOK_SECONDS
         found = family(self._procfs, self.pid)
         if found.workers:
             self.sampled_until = now + WITHOUT_WORKERS_SECONDS
@@ -274,8 +274,10 @@ class HostActivityReader:
         """Return how long to wait until the next sample; where no process has workers, until the
         next look for some."""
         now = self._clock.monotonic()
-        if all(now >= process.sampled_until for process in self._watched.values()):
-            return SHORTEST_LOOK_SECONDS
+        watched = self._watched.values()
+        if all(now >= process.sampled_until for process in watched):
+            look_at = min((process.look_at for process in watched), default=now)
+            return max(look_at - now, SHORTEST_LOOK_SECONDS)
         return random.uniform(*SPACING_SECONDS)  # noqa: S311
 
     def sample(self) -> None:

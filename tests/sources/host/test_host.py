@@ -15,9 +15,10 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.model.host import Seen
 from exporter.sources.host.family import Family, family
-from exporter.sources.host.host import HostActivityReader, most_threads
+from exporter.sources.host.host import LOOK_SECONDS, HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores
 from exporter.sources.proc.procfs import STATE, stat_fields
+from tests.clocks import ManualClock
 from tests.sources.host.jobs import (
     HEAD,
     NAMED,
@@ -92,6 +93,21 @@ def test_a_process_without_workers_is_not_sampled(start_job: StartJob) -> None:
     """Its states would say nothing of a loader; it is only looked at for workers."""
     seen = sampled(start_job(script()), 4)
     assert (seen.states, seen.totals, seen.problems) == ((), None, {})
+
+
+def test_while_no_process_has_workers_the_thread_sleeps_until_the_next_look(
+    start_job: StartJob,
+) -> None:
+    """One look in five seconds, and nothing between two."""
+    clock = ManualClock()
+    reader = HostActivityReader(PROCFS, "/sys", clock)
+    reader.watch(frozenset({start_job(script())}))
+    waits = []
+    for _ in range(12):
+        reader.sample()
+        waits.append(reader.between_seconds())
+        clock.advance(waits[-1])
+    assert waits == [LOOK_SECONDS] * 12
 
 
 def test_processes_that_end_between_two_samples(start_job: StartJob) -> None:

@@ -187,13 +187,14 @@ def figures(name: str, **changed: float) -> peers.Figures:
 
 def test_each_target_can_be_missed() -> None:
     """`--check` names exactly the targets that the figures miss."""
-    peer = figures(peers.PEER, cpu_percent=2.0, calls=17.5)
+    peer = figures(peers.PEER, cpu_percent=3.2, calls=17.5)
     assert peers.missed([figures(peers.OURS), peer]) == []
     for changed, expected in (
         ({"p50_ms": 1.01}, ["p50 1.01"]),
         ({"cpu_percent": 1.1}, ["CPU 1.10"]),
-        ({"cpu_percent": 1.3}, ["CPU 1.30", "CPU / peer's 0.65"]),
-        ({"rss_mb": 60.5}, ["RSS 60.50"]),
+        ({"cpu_percent": 1.3}, ["CPU 1.30", "CPU / peer's 0.41"]),
+        ({"rss_mb": 53.5}, ["RSS 53.50"]),
+        ({"api_rss_mb": 62.5}, ["RSS with the API 62.50"]),
         ({"calls": 17.5}, ["calls 17.50"]),
     ):
         problems = peers.missed([figures(peers.OURS, **changed), peer])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a job waited, by what it knows itself: the known causes that its numbers show.
 
-``causes.json`` is made from the exporter's table (exporter/derive/diagnosis/job_causes.py), and
+``causes.json`` is made from the exporter's table (tests/derive/diagnosis/job_causes.py), and
 `job_evidence`, `shown` and `filled` say the same as the exporter does. Imported at the job's end.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the GPU of this process can do at most, by its datasheet.
 
-``peaks.json`` is made from the exporter's own table (exporter/specs/job_peaks.py): a job has
+``peaks.json`` is made from the exporter's own table (tests/specs/job_peaks.py): a job has
 neither that nor the daemon's answers.
 """
 

@@ -12,7 +12,7 @@ from exporter.specs.book import SpecBook, bare_name
 from exporter.specs.gpu_model import GpuModel
 
 BUNDLED = Path(__file__).with_name("gpus.json")
-"""Made from ``gpus.yaml`` by `exporter.specs.bundle`."""
+"""Made from ``gpus.yaml`` by `tests.specs.bundle`."""
 
 
 def load_specs(override: Path | None = None) -> SpecBook:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from exporter.specs import load_specs
-from exporter.specs.bundle import SPEC_FILE, bundle
 from exporter.specs.load import BUNDLED
 from exporter.specs.spec_file import read_spec_file
+from tests.specs.bundle import SPEC_FILE, bundle
 
 
 def test_they_are_those_of_the_spec_file() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from exporter.specs.job_peaks import job_peaks
 from roofline_job import identity, peak
+from tests.specs.job_peaks import job_peaks
 
 
 def test_they_are_those_of_the_spec_file() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from exporter.derive.diagnosis import evaluate
 from exporter.derive.diagnosis import evidence as exporters
-from exporter.derive.diagnosis.job_causes import job_causes
 from exporter.model.causes import JOB_CAUSES
 from exporter.model.diagnosis import Diagnosis, HostActivity
 from exporter.web.wording import diagnosis as wording
 from roofline_job import diagnosis
+from tests.derive.diagnosis.job_causes import job_causes
 from tests.derive.diagnosis.test_causes import NAMED
 
 NUMBERS = st.sampled_from([0.0, 1.0, 2.0, 4.0]) | st.floats(0.0, 2.0) | st.floats(1e3, 1e7)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the peaks that a training job needs for its MFU, from the spec file.
 
-``python -m exporter.specs.job_peaks roofline_job/peaks.json``, or ``make docs``. GPU models that a
+``python -m tests.specs.job_peaks roofline_job/peaks.json``, or ``make docs``. GPU models that a
 job cannot tell apart, by their name and number of SMs, are left out.
 """
 

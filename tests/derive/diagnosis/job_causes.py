@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the causes that a training job can judge itself, from the table.
 
-``python -m exporter.derive.diagnosis.job_causes roofline_job/causes.json``, or ``make docs``.
+``python -m tests.derive.diagnosis.job_causes roofline_job/causes.json``, or ``make docs``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the bundled GPU models as the daemon loads them, from the spec file.
 
-``python -m exporter.specs.bundle exporter/specs/gpus.json``, or ``make docs``: JSON in base units,
+``python -m tests.specs.bundle exporter/specs/gpus.json``, or ``make docs``: JSON in base units,
 checked here, so that the daemon needs a tenth of the time and neither YAML nor pydantic.
 """
 
@@ -12,9 +12,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from exporter.specs.load import BUNDLED
 from exporter.specs.spec_file import read_spec_file
 
-SPEC_FILE = Path(__file__).with_name("gpus.yaml")
+SPEC_FILE = BUNDLED.with_suffix(".yaml")
 
 
 def bundle() -> str:

@@ -244,7 +244,6 @@ class RecentWindow:
             upper = estimated(settled).bounds.upper
         return Bounds(bounds.lower, min(bounds.upper, upper))
 
-    @property
     def is_steady(self) -> bool:
         """Whether power and utilization of each interval are near their mean over a full window."""
         marks = self._marks

@@ -8,7 +8,7 @@ when it begins or ends: the lower bound excludes the largest growth between two 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -175,7 +175,9 @@ class StatedWork:
         self.work = work if precisions else None
 
 
-def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: bool) -> Share:
+def with_work(
+    share: Share, stated: StatedWork, reading: Reading, *, steady: Callable[[], bool]
+) -> Share:
     """Return a share with the FLOPs that its jobs report, which raise the lower bounds of the last
     10 s and, while the GPU is `steady`, those of the last interval."""
     if stated.lower is not None and stated.lower != share.totals.flops_lower:
@@ -190,7 +192,7 @@ def with_work(share: Share, stated: StatedWork, reading: Reading, *, steady: boo
     measured = share.saturation is not None and share.saturation.source != ESTIMATE
     bounds = (recent or share.roofline).flops_bounds_per_second
     believed = work.flops_per_second if bounds is None else min(work.flops_per_second, bounds.upper)
-    gauges_stay = measured or not steady
+    gauges_stay = measured or not steady()
     saturation = share.saturation
     if saturation is not None and rates is not None and not gauges_stay:
         saturation = busier(saturation, work, rates)

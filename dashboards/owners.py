@@ -77,7 +77,8 @@ def whose(naming: Naming = WORKLOAD) -> str:
     # The copy keeps apart what will have one name.
     copied = f'label_replace({each}, "each", "$1", "owner", "(.*)")'
     both = f"{copied} * on ({DEVICE}) group_left (count) {many}"
-    owner = f'label_join({both}, "owner", "|", "count", "owner")'
+    # Not from `owner` itself: VictoriaMetrics 1.79 overwrites what it is still to read.
+    owner = f'label_join({both}, "owner", "|", "count", "each")'
     for pattern, name in ((r"1\|(.*)", "$1"), (r"([0-9]+)\|.*", f"$1 {naming.several}")):
         owner = f'label_replace({owner}, "owner", "{name}", "owner", `{pattern}`)'
     return f"max by ({DEVICE}, owner) ({owner})"

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One hour of the demo, in a real Prometheus and in a real VictoriaMetrics."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import yaml
+
+from deploy.prometheus import prices, render_rules, thresholds
+from exporter.cli.config import load
+from exporter.cli.wiring import Parts
+from exporter.web.server.counts import Counts
+from tests.benchmarks.remote_write import (
+    encode_labels,
+    encode_samples,
+    encode_series,
+    write,
+)
+from tests.clocks import ManualClock
+from tests.dashboards.grafana import Prometheus, Series
+from tests.dashboards.test_serving import server
+from tests.e2e.processes import Process
+from tests.rules.promtool import Series as Promised
+
+START = 1_709_510_400
+"""2024-03-04 00:00 UTC: a multiple of all steps, and no store takes samples of the future."""
+HOUR = 3600
+END = START + HOUR
+SCRAPE_SECONDS = 15
+EVALUATION_SECONDS = 30
+LEAD_SECONDS = 600
+"""What is scraped before the hour, so that windows of minutes are full at its beginning."""
+NODES = {"node-1:19400": "demo", "node-2:19400": "mixed"}
+"""The scenario of each: the second has GPUs without counters, which have only bounds."""
+SERVES = "team-b/chat-7d9f8c6b5-x2v4q"
+"""The demo's pod with an inference server."""
+PRICES = {"NVIDIA H100 80GB HBM3": 2.5, "Tesla T4": 0.5}
+STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+"""Prometheus's mark where a series ends."""
+_BATCH = 500
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
+
+Samples = list[tuple[int, float]]
+Labels = dict[str, str]
+Answer = dict[frozenset[tuple[str, str]], dict[float, float]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A series as it is written to a store."""
+
+    labels: Labels
+    """Its name among them."""
+    samples: Samples
+    """By Unix time in milliseconds."""
+
+
+def _parsed(series: str, instance: str) -> Labels:
+    name, _, inner = series.partition("{")
+    pairs = ((key, json.loads(f'"{value}"')) for key, value in _LABEL.findall(inner))
+    return {"__name__": name, **dict(pairs), "job": "roofline-exporter", "instance": instance}
+
+
+def _scraped(instance: str, scenario: str) -> list[Written]:
+    clock = ManualClock(float(START - LEAD_SECONDS), 0.0)
+    words = ("--demo", f"--demo.scenario={scenario}", f"--poll.interval={SCRAPE_SECONDS}s")
+    with mock.patch("exporter.cli.wiring.node_clock", return_value=clock):
+        parts = Parts(load(words, {}), Counts())
+    found: dict[str, Samples] = {}
+    last: set[str] = set()
+    while clock.time() <= END:
+        parts.publisher.tick()
+        at = round(1000 * clock.time())
+        page = parts.pages.page("text-0.0.4", zipped=False).decode()
+        lines = [line for line in page.splitlines() if not line.startswith("#")]
+        now = dict(line.rsplit(" ", 1) for line in ["up 1", *lines])
+        for series, value in now.items():
+            found.setdefault(series, []).append((at, float(value)))
+        for series in last - set(now):
+            found[series].append((at, STALE))
+        last = set(now)
+        clock.advance(SCRAPE_SECONDS)
+    return [Written(_parsed(series, instance), samples) for series, samples in found.items()]
+
+
+def counters_change(series: Iterable[Written]) -> list[int]:
+    """Unix times at which a counter of a GPU begins or ends."""
+    times = set()
+    for one in series:
+        if one.labels["__name__"].endswith("_total"):
+            gone = True
+            for at, value in one.samples:
+                if gone or math.isnan(value):
+                    times.add(at // 1000)
+                gone = math.isnan(value)
+    return sorted(times)
+
+
+def promised(series: Promised, times: Iterable[int], start: int) -> Written:
+    """What scrapes at Unix times find of a series that is given by the seconds since `start`."""
+    values = ((at, series.value(float(at - start))) for at in times)
+    samples = [(1000 * at, value) for at, value in values if value is not None]
+    return Written({"__name__": series.name, **series.labels}, samples)
+
+
+def scraped() -> list[Written]:
+    """What a scrape of each node every `SCRAPE_SECONDS` finds; marked where a series ends."""
+    gpus = [one for node, scenario in NODES.items() for one in _scraped(node, scenario)]
+    times = range(START - LEAD_SECONDS, END + 1, SCRAPE_SECONDS)
+    return [*gpus, *(promised(each, times, times.start) for each in server(SERVES))]
+
+
+class Store(Prometheus):
+    """A server with the HTTP API of Prometheus that takes remote writes."""
+
+    def send(self, series: Sequence[Written]) -> None:
+        """Write series; each has samples that are newer than those that it has."""
+        for first in range(0, len(series), _BATCH):
+            request = b"".join(
+                encode_series(encode_labels(one.labels), encode_samples(one.samples))
+                for one in series[first : first + _BATCH]
+            )
+            write(f"http://{self.address}", request)
+        self.settle()
+
+    def settle(self) -> None:
+        """Return once queries find what was written."""
+
+
+PAST = "scrape_configs: []\nstorage:\n  tsdb:\n    out_of_order_time_window: 3h\n"
+
+
+def prometheus(program: str, folder: Path) -> Store:
+    """A Prometheus that scrapes nothing, and takes what is late."""
+    flags = ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y"]
+    return Store(program, folder, 0, "15s", PAST, flags)
+
+
+class VictoriaMetrics(Store):
+    """VictoriaMetrics of one node, with its defaults but for retention and address."""
+
+    def __init__(self, program: str, directory: Path, port: int, flags: Sequence[str] = ()) -> None:
+        self.address = f"127.0.0.1:{port}"
+        words = [
+            program,
+            f"-storageDataPath={directory / 'data'}",
+            f"-httpListenAddr={self.address}",
+            "-retentionPeriod=100y",
+            *flags,
+        ]
+        Process.__init__(self, words, directory)
+        self.find_in_line("started VictoriaMetrics")
+
+    def settle(self) -> None:
+        """What is in memory is found only a second later."""
+        self._call("/internal/force_flush")
+        self._call("/internal/resetRollupResultCache")
+
+    def _call(self, path: str) -> None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"http://{self.address}{path}", timeout=30) as answer:
+            answer.read()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a file in deploy/prometheus/rules/."""
+
+    file: str
+    rule: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}/{self.rule.get('record') or self.rule['alert']}"
+
+    @property
+    def expression(self) -> str:
+        text: str = self.rule["expr"]
+        return text
+
+
+def rules(*names: str) -> Iterator[Rule]:
+    """Every rule as it is shipped, but with prices, in the order of evaluation."""
+    listed = "".join(f"  {model}: {price}\n" for model, price in PRICES.items())
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "prices.yml"
+        file.write_text(f"currency: EUR\nper_gpu_hour:\n{listed}", encoding="utf-8")
+        texts = render_rules.rules(thresholds.load(), prices.load(file))
+    for name in names:
+        for group in yaml.safe_load(texts[f"{name}.yml"])["groups"]:
+            for rule in group["rules"]:
+                yield Rule(name, rule)
+
+
+def over_the_hour(server: Store, expression: str, start: int = START, step: int = 60) -> Answer:
+    """What an expression gives until the end of the hour, but for names."""
+    found: list[Series] = server.get(
+        "query_range", query=expression, start=str(start), end=str(END), step=str(step)
+    )["result"]
+    return nameless(found)
+
+
+def nameless(found: Iterable[Series]) -> Answer:
+    """By labels and time. A rule gives its own name, and what has its labels twice is one."""
+    answer: Answer = {}
+    for one in found:
+        labels = frozenset(
+            (key, value) for key, value in one["metric"].items() if value and key != "__name__"
+        )
+        answer.setdefault(labels, {}).update(
+            {float(at): float(value) for at, value in one["values"]}
+        )
+    return answer
+
+
+def record(server: Store, rule: Rule) -> None:
+    """Evaluate a rule for the hour, and write what it records."""
+    start = START - LEAD_SECONDS
+    own = {**rule.rule.get("labels", {}), "__name__": rule.rule["record"]}
+    answer = over_the_hour(server, rule.expression, start, EVALUATION_SECONDS)
+    server.send([Written({**dict(labels), **own}, _marked(by)) for labels, by in answer.items()])
+
+
+def _marked(by_time: Mapping[float, float]) -> Samples:
+    samples: Samples = []
+    for at, value in sorted(by_time.items()):
+        now = round(1000 * at)
+        due = samples[-1][0] + 1000 * EVALUATION_SECONDS if samples else now
+        if now > due:
+            samples.append((due, STALE))
+        samples.append((now, value))
+    if samples and (due := samples[-1][0] + 1000 * EVALUATION_SECONDS) <= 1000 * END:
+        samples.append((due, STALE))
+    return samples

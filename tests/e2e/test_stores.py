@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Panels and rules give on VictoriaMetrics what they give on Prometheus."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import require_tool
+from tests.dashboards.grafana import Range, variables
+from tests.dashboards.models import Target, each_page, load, targets
+from tests.e2e.stores import (
+    END,
+    EVALUATION_SECONDS,
+    HOUR,
+    LEAD_SECONDS,
+    SCRAPE_SECONDS,
+    START,
+    Answer,
+    Store,
+    VictoriaMetrics,
+    counters_change,
+    nameless,
+    over_the_hour,
+    prometheus,
+    record,
+    rules,
+    scraped,
+)
+from tests.rules.rules import RECORDED, RECORDED_NAME, read_by
+
+pytestmark = pytest.mark.slow
+SAME = 1e-6
+"""Relative: both add up the same numbers, in another order."""
+TIMES = Range(END, HOUR, step=60, rate_seconds=60)
+SHOWN = {"gpu": "2", "training_job": "bob-training"}
+WINDOW = re.compile(r"\[((?:\d+(?:ms|[smhd]))+)(:(?:\d+(?:ms|[smhd]))?)?\]")
+PART = re.compile(r"(\d+)(ms|[smhd])")
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a result differs, and how far it may."""
+
+    text: str
+    allows: Callable[[Difference, Question], bool]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value of one series that is not the same in both; None where it has none."""
+
+    labels: frozenset[tuple[str, str]]
+    at: float
+    prometheus: float | None
+    other: float | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked, and what is known of the data."""
+
+    name: str
+    expression: str
+    changes: list[int]
+    """When counters of GPUs begin or end."""
+    largest: float
+    """The largest value that Prometheus gives."""
+
+    @functools.cached_property
+    def windows(self) -> list[tuple[float, float]]:
+        """Seconds of each window, and from one of its samples to the next."""
+        return list(_windows(self.expression))
+
+    @functools.cached_property
+    def longest(self) -> float:
+        """Seconds of the longest window, also of what it reads."""
+        read = [self.expression, *(RECORDED[name] for name in read_by(self.expression))]
+        return max((window for one in read for window, _ in _windows(one)), default=0.0)
+
+
+def _windows(expression: str) -> Iterator[tuple[float, float]]:
+    plain = EVALUATION_SECONDS if RECORDED_NAME.search(expression) else SCRAPE_SECONDS
+    for window, step in WINDOW.findall(expression):
+        yield _seconds(window), (_seconds(step) or TIMES.step) if step else plain
+
+
+def _seconds(duration: str) -> float:
+    return sum(int(number) * UNITS[unit] for number, unit in PART.findall(duration))
+
+
+def _apart(found: Difference, question: Question) -> float:
+    """How far the values are from each other, as a share of the largest there is."""
+    if found.prometheus is None or found.other is None:
+        return math.inf
+    return abs(found.prometheus - found.other) / question.largest
+
+
+def _is_one_sample(found: Difference, question: Question) -> bool:
+    share = max((step / window for window, step in question.windows), default=0.0)
+    return _apart(found, question) <= 1.5 * share
+
+
+def _is_after_a_change(found: Difference, question: Question) -> bool:
+    ages = [found.at - change for change in question.changes]
+    return any(0 <= age <= question.longest + SCRAPE_SECONDS for age in ages)
+
+
+def _is_a_minute_for_each_change(found: Difference, question: Question) -> bool:
+    window = min(question.longest, found.at - START + LEAD_SECONDS)
+    changes = sum(0 <= found.at - change <= window for change in question.changes)
+    return _apart(found, question) <= 60 * changes / window
+
+
+def _is_one_scrape(found: Difference, question: Question) -> bool:
+    age = found.at - START + LEAD_SECONDS
+    return _apart(found, question) <= SCRAPE_SECONDS / age
+
+
+EDGE = Reason(
+    "a sample at the very beginning of a window is in it in Prometheus 2, and is not in "
+    "VictoriaMetrics and in Prometheus 3",
+    _is_one_sample,
+)
+CHANGE = Reason(
+    "a GPU or a rank came or went within the window: Prometheus has its rate over the whole "
+    "window, VictoriaMetrics over the time of which it has samples",
+    _is_after_a_change,
+)
+COUNTED = Reason(
+    "it adds up such rates: a minute at the most for each time that a GPU came or went",
+    _is_a_minute_for_each_change,
+)
+BEGAN = Reason(
+    "the counter is younger than the window: its first scrape interval",
+    _is_one_scrape,
+)
+DIFFERENT: Mapping[str, tuple[Reason, ...]] = {
+    **dict.fromkeys(
+        (
+            "fleet/GPUs now/GPU-hours lost",
+            "fleet/The worst ten/A",
+            "fleet/Utilization beside saturation/saturation, at most",
+            "fleet/GPU-hours lost, by limiter/{{limiter}}",
+            "fleet/GPU-hours lost, by owner/{{owner}}",
+            "idle/Held idle/of all GPU time",
+            "idle/GPU-hours by owner/A",
+            "idle/GPU-hours by namespace or user/A",
+            "roofline/Roofline: each GPU under its ceilings/C",
+            "roofline/Roofline: what limits each GPU/C",
+            "training/Known causes/A",
+            "recording/owner:gpu_limited:sum_rate2m",
+            "recording/holder:gpu_held_idle:ratio_warning",
+            "recording/workload:gpu_unopened:windows_warning",
+            "queries/gpu:gpu_saturation_lower:ratio_avg5m",
+            "queries/gpu:gpu_saturation_upper:ratio_avg5m",
+            "queries/job:gpu_busy:ratio_rate5m",
+        ),
+        (EDGE,),
+    ),
+    **dict.fromkeys(
+        (
+            "fleet/What limits each GPU/{{instance}} GPU {{gpu}}/{{gpu_instance}}",
+            "training/Samples per second, by job/{{training_job}}",
+            "recording/workload:gpu_allocated:rate2m",
+            "recording/owner:gpu_allocated:sum_rate2m",
+            "recording/owner:gpu_power_watts:sum_rate2m",
+            "recording/owner:gpu_cost_per_hour:sum_rate2m",
+            "queries/gpu:gpu_power_watts:rate5m",
+            "queries/gpu:gpu_throttle:ratio_rate5m",
+            "queries/gpu:gpu_limited:rate5m",
+            "queries/gpu:gpu_flops_per_joule:ratio_rate5m",
+            "queries/rank:gpu_training_step_seconds:rate5m",
+            "queries/rank:gpu_training_step_seconds_per_step:ratio_rate5m",
+            "queries/rank:gpu_training_phase:ratio_rate5m",
+            "queries/rank:gpu_training_phase_gpu_idle:ratio_rate5m",
+            "queries/training_job:gpu_training_phase_gpu_idle:ratio_max_rate5m",
+            "queries/training_job:gpu_training_phase:ratio_max_rate5m",
+            "queries/training_job:gpu_training_samples:sum_rate5m",
+            "queries/rank:gpu_training_model_flops:rate5m",
+            "queries/rank:gpu_training_mfu:ratio_rate5m",
+            "queries/training_job:gpu_training_mfu:ratio_rate5m",
+            "queries/node:gpu_limited:sum_rate5m",
+            "queries/node:gpu_power_watts:sum_rate5m",
+            "queries/job:gpu_limited:sum_rate5m",
+            "queries/job:gpu_power_watts:sum_rate5m",
+            "queries/job:gpu_flops_per_joule:ratio_rate5m",
+            "queries/gpu:gpu_time:rate5m",
+            "queries/job:gpu_saturation:ratio_rate5m",
+        ),
+        (CHANGE, EDGE),
+    ),
+    **dict.fromkeys(
+        (
+            "recording/owner:gpu_held_idle_seconds:hours1h",
+            "recording/owner:gpu_allocated_unopened_seconds:hours1h",
+            "recording/owner:gpu_allocated_seconds:hours1d",
+            "recording/holder:gpu_held_idle_seconds:hours1d",
+            "recording/owner:gpu_held_idle_seconds:hours1d",
+            "recording/owner:gpu_limited_seconds:hours1d",
+            "queries/job:gpu_limited_seconds:hours1d",
+            "recording/owner:gpu_allocated_seconds:hours1h",
+            "recording/owner:gpu_cost:sum1h",
+            "recording/owner:gpu_allocated_seconds:hours7d",
+            "recording/owner:gpu_allocated_seconds:hours30d",
+            "recording/owner:gpu_held_idle_seconds:hours7d",
+            "recording/owner:gpu_held_idle_seconds:hours30d",
+            "recording/owner:gpu_energy_joules:sum7d",
+            "recording/owner:gpu_energy_joules:sum30d",
+            "recording/owner:gpu_cost:sum7d",
+            "recording/owner:gpu_cost:sum30d",
+            "recording/owner:gpu_energy_joules:sum1h",
+            "recording/owner:gpu_energy_joules:sum1d",
+            "recording/owner:gpu_cost:sum1d",
+            "recording/owner:gpu_allocated_unopened_seconds:hours7d",
+            "recording/owner:gpu_allocated_unopened_seconds:hours30d",
+        ),
+        (COUNTED, EDGE),
+    ),
+    **dict.fromkeys(
+        (
+            "queries/gpu:gpu_idle_seconds:hours1d",
+            "queries/gpu:gpu_idle_energy_joules:increase1d",
+            "queries/node:gpu_idle_seconds:hours1d",
+        ),
+        (BEGAN,),
+    ),
+}
+"""What differs, by page and panel or by file and rule, and why."""
+EMPTY = {
+    "fleet/Serving pods/J",
+    "fleet/Tokens per joule/{{workload_namespace}}/{{workload_pod}}",
+    "gpu/Now/saturation, at least",
+    "gpu/Now/saturation, at most",
+    "gpu/Utilization beside saturation/at most, GPU {{gpu}}/{{gpu_instance}}",
+    "gpu/Utilization beside saturation/at least, GPU {{gpu}}/{{gpu_instance}}",
+    "gpu/Xids/A",
+    "gpu/Xids/B",
+    "recording/gpu:gpu_ecc_uncorrected_errors:max",
+}
+"""What has nothing to show in this hour in either: GPU 2 of the demo has no Xid and is measured, its
+serving pod shares its GPU with nobody, and no GPU has an error that ECC could not correct."""
+
+
+def differences(left: Answer, right: Answer) -> Iterator[Difference]:
+    """Every value that is not the same."""
+    for labels in left.keys() | right.keys():
+        ours, theirs = left.get(labels, {}), right.get(labels, {})
+        for at in ours.keys() | theirs.keys():
+            one, other = ours.get(at), theirs.get(at)
+            if one is None or other is None or not _same(one, other):
+                yield Difference(labels, at, one, other)
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=SAME) or (math.isnan(one) and math.isnan(other))
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Both with the same hour."""
+
+    prometheus: Store
+    victoria: Store
+    changes: list[int]
+
+    def compare(self, name: str, expression: str, left: Answer, right: Answer) -> list[str]:
+        """Say what differs without a reason that is listed, and reasons without a difference."""
+        if not left and not right and not name.startswith("alerts/") and name not in EMPTY:
+            return [f"{name} is empty in both"]
+        values = [abs(value) for by_time in left.values() for value in by_time.values()]
+        largest = max((value for value in values if math.isfinite(value)), default=0.0)
+        question = Question(name, expression, self.changes, largest)
+        found = list(differences(left, right))
+        reasons = DIFFERENT.get(name, ())
+        if reasons and not found:
+            return [f"{name} is the same in both: take it out of DIFFERENT"]
+        wrong = [each for each in found if not any(one.allows(each, question) for one in reasons)]
+        return [f"{name}: {len(wrong)} of {len(found)} differ: {wrong[0]}"] if wrong else []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    """A Prometheus and a VictoriaMetrics that have the hour, and what each recorded of it."""
+    programs = require_tool("prometheus"), require_tool("victoria-metrics")
+    folder: Path = tmp_path_factory.mktemp("stores")
+    series = scraped()
+    left = prometheus(programs[0], folder / "prometheus")
+    try:
+        right = VictoriaMetrics(programs[1], folder / "victoria", _free_port())
+        try:
+            for store in (left, right):
+                store.send(series)
+                for rule in rules("recording", "queries"):
+                    record(store, rule)
+            yield Stores(left, right, counters_change(series))
+        finally:
+            right.kill()
+    finally:
+        left.kill()
+
+
+def _chosen(target: Target) -> dict[str, str]:
+    name = "gpu" if target.page == "gpu" else target.panel.get("repeat")
+    return {name: SHOWN[name]} if name else {}
+
+
+@each_page
+def test_every_panel_shows_the_same(name: str, stores: Stores) -> None:
+    """Labels and values, at the end of the hour or through it."""
+    said = []
+    for target in targets(name):
+        chosen = variables(load(name), stores.prometheus, TIMES, **_chosen(target))
+        left, right = (
+            nameless(store.answer(target, TIMES, chosen))
+            for store in (stores.prometheus, stores.victoria)
+        )
+        expression = TIMES.substitute(target.expression, chosen)
+        said += stores.compare(target.name, expression, left, right)
+    assert said == []
+
+
+@pytest.mark.parametrize("file", ["recording", "queries", "alerts"])
+def test_every_rule_gives_the_same(file: str, stores: Stores) -> None:
+    """Through the hour, over what each store has recorded itself."""
+    said = []
+    for rule in rules(file):
+        left, right = (
+            over_the_hour(store, rule.expression) for store in (stores.prometheus, stores.victoria)
+        )
+        said += stores.compare(rule.name, rule.expression, left, right)
+    assert said == []

@@ -29,8 +29,13 @@ LABELS = {
 """Labels, label values and fields of the JSON that look like metrics."""
 MISTYPED = {"poll.intreval"}
 """What docs/configuration.md shows the refusal of."""
-FOREIGN = {"storage.agent.path", "web.enable-remote-write-receiver", "collector.textfile.directory"}
-"""Flags of Prometheus and node_exporter."""
+FOREIGN = {
+    *("storage.agent.path", "web.enable-remote-write-receiver", "collector.textfile.directory"),
+    *("config.file", "cluster.peer", "prometheus.url", "tsdb.path", "objstore.config-file"),
+    *("query.replica-label", "alert.label-drop", "alertmanagers.url"),
+    *("retention.resolution-raw", "retention.resolution-", "retention.resolution"),
+}
+"""Flags of Prometheus, Alertmanager, node_exporter and Thanos."""
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 METRIC = re.compile(r"(?<![\w:\"])(?:gpu|roofline_exporter)_[a-z0-9_]+")
 FLAG = re.compile(r"(?<![\w-])--(?!no-)([a-z]+(?:\.[a-z-]+)+)")

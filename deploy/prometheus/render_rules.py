@@ -37,6 +37,7 @@ from exporter.model.reading import RECOVERY_ACTIONS
 from exporter.model.xids import XIDS, Tier, describe
 
 RULES = HERE / "rules"
+KEEP_FIRING_FOR = re.compile(r"^ +keep_firing_for: .*\n", re.MULTILINE)
 LONGER = 1.5
 SHORTER = 0.9
 
@@ -273,11 +274,20 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--thresholds", type=Path, default=THRESHOLDS, metavar="FILE")
     parser.add_argument("--prices", type=Path, default=prices.PRICES, metavar="FILE")
     parser.add_argument("--output", type=Path, default=RULES, metavar="DIRECTORY")
+    parser.add_argument(
+        "--without-keep-firing-for",
+        action="store_true",
+        help="Leave out keep_firing_for, which older versions of vmalert refuse.",
+    )
     arguments = parser.parse_args(words)
+    if arguments.without_keep_firing_for and arguments.output.resolve() == RULES:
+        return _failed("--without-keep-firing-for: expected an --output of its own")
     try:
         texts = rules(load(arguments.thresholds), prices.load(arguments.prices))
     except BadThresholds as error:
         return _failed(str(error))
+    if arguments.without_keep_firing_for:
+        texts = {name: KEEP_FIRING_FOR.sub("", text) for name, text in texts.items()}
     try:
         arguments.output.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

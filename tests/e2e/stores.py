@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import socket
 import struct
 import tempfile
 import urllib.parse
@@ -108,10 +109,11 @@ def counters_change(series: Iterable[Written]) -> list[int]:
     return sorted(times)
 
 
-def promised(series: Promised, times: Iterable[int], start: int) -> Written:
-    """What scrapes at Unix times find of a series that is given by the seconds since `start`."""
-    values = ((at, series.value(float(at - start))) for at in times)
-    samples = [(1000 * at, value) for at, value in values if value is not None]
+def promised(series: Promised, times: range) -> Written:
+    """What scrapes at Unix times find of a series that is given by the seconds since the first."""
+    values = ((at, series.value(float(at - times.start))) for at in times)
+    by_time = {float(at): float(value) for at, value in values if value is not None}
+    samples = marked(by_time, times.step, times.stop - 1)
     return Written({"__name__": series.name, **series.labels}, samples)
 
 
@@ -119,7 +121,7 @@ def scraped() -> list[Written]:
     """What a scrape of each node every `SCRAPE_SECONDS` finds; marked where a series ends."""
     gpus = [one for node, scenario in NODES.items() for one in _scraped(node, scenario)]
     times = range(START - LEAD_SECONDS, END + 1, SCRAPE_SECONDS)
-    return [*gpus, *(promised(each, times, times.start) for each in server(SERVES))]
+    return [*gpus, *(promised(each, times) for each in server(SERVES))]
 
 
 class Store(Prometheus):
@@ -146,6 +148,13 @@ def prometheus(program: str, folder: Path) -> Store:
     """A Prometheus that scrapes nothing, and takes what is late."""
     flags = ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y"]
     return Store(program, folder, 0, "15s", PAST, flags)
+
+
+def free_port() -> int:
+    """Return a port for a program that does not say which one it chose."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class VictoriaMetrics(Store):
@@ -204,10 +213,12 @@ def rules(*names: str) -> Iterator[Rule]:
                 yield Rule(name, rule)
 
 
-def over_the_hour(server: Store, expression: str, start: int = START, step: int = 60) -> Answer:
-    """What an expression gives until the end of the hour, but for names."""
+def over_time(
+    server: Store, expression: str, start: int = START, end: int = END, step: int = 60
+) -> Answer:
+    """What an expression gives from one Unix time to another, but for names."""
     found: list[Series] = server.get(
-        "query_range", query=expression, start=str(start), end=str(END), step=str(step)
+        "query_range", query=expression, start=str(start), end=str(end), step=str(step)
     )["result"]
     return nameless(found)
 
@@ -225,22 +236,29 @@ def nameless(found: Iterable[Series]) -> Answer:
     return answer
 
 
-def record(server: Store, rule: Rule) -> None:
-    """Evaluate a rule for the hour, and write what it records."""
-    start = START - LEAD_SECONDS
-    own = {**rule.rule.get("labels", {}), "__name__": rule.rule["record"]}
-    answer = over_the_hour(server, rule.expression, start, EVALUATION_SECONDS)
-    server.send([Written({**dict(labels), **own}, _marked(by)) for labels, by in answer.items()])
+def record(
+    server: Store, rule: Mapping[str, Any], start: int = START - LEAD_SECONDS, end: int = END
+) -> None:
+    """Evaluate a rule from one Unix time to another, and write what it records."""
+    own = {**rule.get("labels", {}), "__name__": rule["record"]}
+    answer = over_time(server, rule["expr"], start, end, EVALUATION_SECONDS)
+    server.send(
+        [
+            Written({**dict(labels), **own}, marked(by_time, EVALUATION_SECONDS, end))
+            for labels, by_time in answer.items()
+        ]
+    )
 
 
-def _marked(by_time: Mapping[float, float]) -> Samples:
+def marked(by_time: Mapping[float, float], step: int, end: int) -> Samples:
+    """Return samples by Unix time, with a mark wherever the next one is missing."""
     samples: Samples = []
     for at, value in sorted(by_time.items()):
         now = round(1000 * at)
-        due = samples[-1][0] + 1000 * EVALUATION_SECONDS if samples else now
+        due = samples[-1][0] + 1000 * step if samples else now
         if now > due:
             samples.append((due, STALE))
         samples.append((now, value))
-    if samples and (due := samples[-1][0] + 1000 * EVALUATION_SECONDS) <= 1000 * END:
+    if samples and (due := samples[-1][0] + 1000 * step) <= 1000 * end:
         samples.append((due, STALE))
     return samples

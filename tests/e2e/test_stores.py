@@ -6,16 +6,15 @@ from __future__ import annotations
 import functools
 import math
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import require_tool
 from tests.dashboards.grafana import Range, variables
-from tests.dashboards.models import Target, each_page, load, targets
+from tests.dashboards.models import NAMES, ROOT, Target, each_page, load, targets
 from tests.e2e.stores import (
     END,
     EVALUATION_SECONDS,
@@ -27,19 +26,25 @@ from tests.e2e.stores import (
     Store,
     VictoriaMetrics,
     counters_change,
+    free_port,
     nameless,
-    over_the_hour,
+    over_time,
     prometheus,
+    promised,
     record,
     rules,
     scraped,
 )
-from tests.rules.rules import RECORDED, RECORDED_NAME, read_by
+from tests.rules.promtool import STEP_SECONDS, Series
+from tests.rules.rules import ALERTS, RECORDED, RECORDED_NAME, only, read_by
+from tests.rules.test_alerts import FIRING
 
 pytestmark = pytest.mark.slow
 SAME = 1e-6
 """Relative: both add up the same numbers, in another order."""
 TIMES = Range(END, HOUR, step=60, rate_seconds=60)
+CASE_SECONDS = 5 * 86400
+"""From the beginning of one case to that of the next: no window of an alert is as long."""
 SHOWN = {"gpu": "2", "training_job": "bob-training"}
 WINDOW = re.compile(r"\[((?:\d+(?:ms|[smhd]))+)(:(?:\d+(?:ms|[smhd]))?)?\]")
 PART = re.compile(r"(\d+)(ms|[smhd])")
@@ -246,8 +251,7 @@ EMPTY = {
     "gpu/Xids/B",
     "recording/gpu:gpu_ecc_uncorrected_errors:max",
 }
-"""What has nothing to show in this hour in either: GPU 2 of the demo has no Xid and is measured, its
-serving pod shares its GPU with nobody, and no GPU has an error that ECC could not correct."""
+"""What has nothing to show in this hour in either."""
 
 
 def differences(left: Answer, right: Answer) -> Iterator[Difference]:
@@ -287,12 +291,6 @@ class Stores:
         return [f"{name}: {len(wrong)} of {len(found)} differ: {wrong[0]}"] if wrong else []
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     """A Prometheus and a VictoriaMetrics that have the hour, and what each recorded of it."""
@@ -301,12 +299,12 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     series = scraped()
     left = prometheus(programs[0], folder / "prometheus")
     try:
-        right = VictoriaMetrics(programs[1], folder / "victoria", _free_port())
+        right = VictoriaMetrics(programs[1], folder / "victoria", free_port())
         try:
             for store in (left, right):
                 store.send(series)
                 for rule in rules("recording", "queries"):
-                    record(store, rule)
+                    record(store, rule.rule)
             yield Stores(left, right, counters_change(series))
         finally:
             right.kill()
@@ -340,7 +338,54 @@ def test_every_rule_gives_the_same(file: str, stores: Stores) -> None:
     said = []
     for rule in rules(file):
         left, right = (
-            over_the_hour(store, rule.expression) for store in (stores.prometheus, stores.victoria)
+            over_time(store, rule.expression) for store in (stores.prometheus, stores.victoria)
         )
         said += stores.compare(rule.name, rule.expression, left, right)
     assert said == []
+
+
+def _since(series: Series, start: int) -> Series:
+    """A series of a case, whose time begins at 0, in one whose time begins later."""
+    if not series.name.endswith("_timestamp_seconds"):
+        return series
+
+    def value(at: float) -> float | None:
+        found = series.value(at)
+        return None if found is None else start + found
+
+    return replace(series, value=value)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_every_alert_fires_on_victoriametrics(alert: str, stores: Stores) -> None:
+    """On the cases on which it fires on Prometheus, with the same labels."""
+    store = stores.victoria
+    for number, case in enumerate(FIRING):
+        if case.alert != alert:
+            continue
+        start = END + CASE_SECONDS * (number + 1)
+        end = start + int(case.by)
+        times = range(start, end + 1, STEP_SECONDS)
+        store.send([promised(_since(one, start), times) for one in case.series])
+        (group,) = only([alert])["groups"]
+        for rule in group["rules"]:
+            if "record" in rule:
+                record(store, rule, start, end)
+                continue
+            assert case.labels is not None
+            if rule["labels"]["severity"] != case.labels["severity"]:
+                continue
+            lasts = int(_seconds(rule.get("for", "0s")))
+            found = over_time(store, rule["expr"], end - lasts, end, STEP_SECONDS)
+            whole = [labels for labels, by_time in found.items() if len(by_time) > lasts / 30]
+            fired = [{**dict(labels), **rule["labels"]} for labels in whole]
+            assert fired == [case.labels], case.about
+
+
+def test_the_page_has_the_numbers() -> None:
+    """docs/scale.md says how many queries and rules were compared, and how many are the same."""
+    asked = [one.name for name in NAMES for one in targets(name)]
+    evaluated = list(rules("recording", "queries", "alerts"))
+    compared = len(asked) + len(evaluated)
+    text = f"Of {compared} queries and rules, {compared - len(DIFFERENT)} are"
+    assert text in (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")

@@ -26,6 +26,7 @@ from deploy.prometheus.thresholds import (
     load,
     seconds,
 )
+from tests.conftest import require_tool
 from tests.rules.promtool import run
 
 WRITTEN = ("alerts.yml", "queries.yml", "recording.yml")
@@ -338,6 +339,31 @@ def test_it_runs_from_anywhere(tmp_path: Path) -> None:
         "queries.yml",
         "recording.yml",
     }
+
+
+def test_keep_firing_for_can_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For a vmalert that refuses it, which takes the rest; never over the rules that ship."""
+    assert main(["--without-keep-firing-for"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert main(["--without-keep-firing-for", "--output", str(tmp_path)]) == 0
+    for name in WRITTEN:
+        shipped, written = (
+            yaml.safe_load((folder / name).read_text(encoding="utf-8"))["groups"]
+            for folder in (render_rules.RULES, tmp_path)
+        )
+        for group in shipped:
+            for rule in group["rules"]:
+                rule.pop("keep_firing_for", None)
+        assert written == shipped
+    done = subprocess.run(
+        [require_tool("vmalert"), "-dryRun", f"-rule={tmp_path / '*.yml'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:

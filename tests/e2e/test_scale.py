@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An HA pair of Prometheus, VictoriaMetrics and vmalert, as docs/scale.md configures them."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.prometheus import render_rules
+from deploy.prometheus.thresholds import THRESHOLDS
+from tests.conftest import require_tool
+from tests.deploy.remote import commands, configurations
+from tests.e2e.conftest import StartDaemon
+from tests.e2e.processes import Process
+from tests.e2e.prometheus import PrometheusServer
+from tests.e2e.stores import VictoriaMetrics, free_port
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+GPUS = 8
+RECORDED = (
+    *("gpu:gpu_workload_owner:info", "owner:gpu_allocated:sum_rate2m", "job:gpu_up:count"),
+    "training_job:gpu_training_mfu:ratio_rate5m",
+)
+"""Each reads what another rule, or another file, has recorded."""
+
+
+def _flags(program: str) -> list[str]:
+    """The flags with which the page starts a program."""
+    (command,) = (one for one in commands("scale.md") if one.startswith(f"{program} "))
+    return command.replace("\\\n", " ").split()[1:]
+
+
+def _rules(folder: Path) -> Path:
+    """The rules for vmalert, evaluated every second."""
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s"}
+    thresholds = folder / "thresholds.yml"
+    thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    words = ["--thresholds", str(thresholds), "--output", str(folder / "rules")]
+    assert render_rules.main([*words, "--without-keep-firing-for"]) == 0
+    return folder / "rules"
+
+
+def _replica(name: str, folder: Path, port: int, store: VictoriaMetrics) -> PrometheusServer:
+    config = yaml.safe_load(configurations("scale.md")["prometheus-ha.yml"])
+    config["global"] |= {"scrape_interval": "1s"}
+    config["global"]["external_labels"]["replica"] = name
+    (job,) = config["scrape_configs"]
+    del job["file_sd_configs"]
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
+    (remote,) = config["remote_write"]
+    remote["url"] = f"http://{store.address}/api/v1/write"
+    del config["rule_files"], config["alerting"]
+    text = yaml.safe_dump(config)
+    return PrometheusServer(require_tool("prometheus"), folder, 0, "1s", text)
+
+
+def test_a_pair_is_one_and_its_rules_are_recorded(
+    start: StartDaemon, folders: Iterator[Path], processes: list[Process]
+) -> None:
+    """Each sample of two replicas is stored once; vmalert evaluates every rule without an error."""
+    flags = [one for one in _flags("victoria-metrics") if one.startswith(("-dedup", "-search"))]
+    assert len(flags) == 2
+    flags = [one.replace("=15s", "=1s") for one in flags]
+    program = require_tool("victoria-metrics")
+    store = VictoriaMetrics(program, next(folders), free_port(), flags)
+    processes.append(store)
+    daemon = start({}, "--demo", wait_for=GPUS)
+    pair = [_replica(name, next(folders), daemon.port, store) for name in ("a", "b")]
+    processes.extend(pair)
+
+    folder = next(folders)
+    folder.mkdir()
+    given = {
+        "-rule": str(_rules(folder) / "*.yml"),
+        "-datasource.url": f"http://{store.address}",
+        "-remoteWrite.url": f"http://{store.address}",
+        "-remoteRead.url": f"http://{store.address}",
+        "-notifier.url": "http://127.0.0.1:9",
+        "-remoteWrite.flushInterval": "1s",
+    }
+    words = [
+        f"{flag}={given.get(flag, value)}" for flag, _, value in map(_parts, _flags("vmalert"))
+    ]
+    address = f"127.0.0.1:{free_port()}"
+    vmalert = Process([require_tool("vmalert"), *words, f"-httpListenAddr={address}"], folder)
+    processes.append(vmalert)
+
+    def all_recorded() -> bool:
+        return all(store.query(name) for name in RECORDED)
+
+    wait_until(all_recorded, 90, "recorded series of four kinds")
+    assert store.query("gpu_up{replica!=''}") == []
+    (up,) = store.query("count(gpu_up == 1)")
+    assert float(up["value"][1]) == GPUS
+    (most,) = store.query("max(count_over_time(gpu_up[10s]))")
+    assert 5 <= float(most["value"][1]) <= 11
+    for name in RECORDED:
+        assert all("alertgroup" not in one["metric"] for one in store.query(name)), name
+    shown = _get(f"http://{address}/api/v1/groups")["data"]["groups"]
+    rules = [rule for group in shown for rule in group["rules"]]
+    assert len(rules) > 100
+    assert {rule["name"]: rule["lastError"] for rule in rules if rule["lastError"]} == {}
+
+
+def _get(url: str) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=30) as answer:
+        return json.load(answer)

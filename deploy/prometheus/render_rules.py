@@ -77,7 +77,8 @@ def _codes(tier: Tier) -> list[int]:
 
 _BY_UUID = '{{ with printf "gpu_up{instance=%q, uuid=%q}" $labels.instance $labels.uuid | query }}'
 _SIMULATED = (
-    '{{- with printf `gpu_info{instance=%q, source=~"simulate|replay"}` $labels.instance | query }}'
+    '{{- with printf `gpu_info{instance=%q, source=~"simulate|replay"}`'
+    ' (or $labels.instance "") | query }}'
     " The GPUs of this exporter are simulated or recorded.{{ end }}"
 )
 # Functions of templates do not multiply or round; a query does.

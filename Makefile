@@ -9,7 +9,7 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test test-all test-bare lint format docs dashboards screenshots rules manifests soak bench lock image clean help
+.PHONY: run test test-all test-bare lint format docs dashboards screenshots rules manifests soak bench lock image release-check clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ lock: $(READY) ## Pin what the image is made of, with hashes (ARGS=--upgrade tak
 
 image: ## Build the container image roofline-exporter:latest (ARGS="--build-arg PYTHON_IMAGE=...")
 	docker build --tag roofline-exporter --build-arg REVISION=$(REVISION) $(ARGS) .
+
+release-check: $(READY) ## Build wheel, sdist and image, and try each where nothing else is (ARGS="python3.10 python3.14")
+	@$(BIN)/python -m tests.deploy.release $(ARGS)
 
 clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage tests/.cache

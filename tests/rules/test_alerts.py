@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -390,3 +391,25 @@ def test_an_xid_is_forgotten_an_hour_after_the_last(tmp_path: Path) -> None:
     rows = [*xid(48, 300), counter("gpu_xid_errors_total", 0, xid="13")]
     expected = [firing(case, 60 * MINUTE), quiet_at(case.alert, 70 * MINUTE)]
     check(tmp_path, [case.alert], rows, expected)
+
+
+ACTION = re.compile(r"\{\{-? ?(.*?) ?-?\}\}")
+GUARDED = re.compile(
+    r"\(or \$labels\.\w+ \"[^\"]*\"\)"
+    r"|^(?:else )?(?:if|with|or) \$labels\.\w+"
+    r"|^\$labels\.\w+$"
+)
+"""What works with a label that is missing."""
+
+
+@pytest.mark.parametrize("case", FIRING, ids=lambda case: f"{case.alert}-{case.about}")
+def test_functions_in_texts_get_labels_that_are_there(case: Case) -> None:
+    """A label that is missing is nil to vmalert, which then has no text, and no alert."""
+    assert case.labels is not None
+    for rule in ALERTS[case.alert]:
+        if rule["labels"]["severity"] != case.labels["severity"]:
+            continue
+        for text in rule["annotations"].values():
+            actions = [GUARDED.sub("", action) for action in ACTION.findall(text)]
+            used = {name for one in actions for name in re.findall(r"\$labels\.(\w+)", one)}
+            assert used <= set(case.labels), text

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from exporter.exposition.catalogue import CATALOGUE
 from tests.conftest import require_tool
-from tests.deploy.remote import configurations
-from tests.rules.rules import RULES_BY_GROUP
+from tests.deploy.keep import FILES, METRIC, written
+from tests.deploy.remote import DOCS, configurations
+from tests.rules.rules import RECORDED_NAME, RULES_BY_GROUP, recorded_in
 
 CONFIGURATIONS = configurations("scale.md")
 OF_PROMETHEUS = (
@@ -24,7 +29,7 @@ NOT_RUN = {"mimir.yml"}
 
 def test_every_configuration_is_checked() -> None:
     """A new one needs a test here, or the page has to say that it was not run."""
-    assert set(CONFIGURATIONS) == {*OF_PROMETHEUS, *NOT_RUN}
+    assert set(CONFIGURATIONS) == {*OF_PROMETHEUS, *NOT_RUN, *FILES}
 
 
 @pytest.mark.parametrize("name", OF_PROMETHEUS)
@@ -38,6 +43,34 @@ def test_prometheus_takes_its_files(name: str, tmp_path: Path) -> None:
     words = [require_tool("promtool"), "check", "config", *agent, "--syntax-only", str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_lists_of_metrics_are_current() -> None:
+    """`make docs` writes them."""
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    assert written(page) == page
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_list_keeps_what_is_read(name: str, tmp_path: Path) -> None:
+    """Prometheus takes it, and no metric of a rule's expression is missing."""
+    part = yaml.safe_load(CONFIGURATIONS[name])
+    file = tmp_path / name
+    job = {"job_name": "roofline-exporter", **part}
+    file.write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
+    words = [require_tool("promtool"), "check", "config", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    kept = re.compile(part["metric_relabel_configs"][0]["regex"])
+    rules = [r for group in RULES_BY_GROUP.values() for r in group if not _optional(r)]
+    used = {
+        one for rule in rules for one in METRIC.findall(re.sub(RECORDED_NAME, "", rule["expr"]))
+    }
+    assert {one for one in used & set(CATALOGUE) if not kept.fullmatch(one)} == set()
+
+
+def _optional(rule: Mapping[str, Any]) -> bool:
+    return rule.get("record") in recorded_in("queries.yml")
 
 
 def test_groups_keep_below_the_limits_of_mimir() -> None:

@@ -34,6 +34,7 @@ FOREIGN = {
     *("config.file", "cluster.peer", "prometheus.url", "tsdb.path", "objstore.config-file"),
     *("query.replica-label", "alert.label-drop", "alertmanagers.url"),
     *("retention.resolution-raw", "retention.resolution-", "retention.resolution"),
+    *("storage.tsdb.min-block-duration", "storage.tsdb.max-block-duration"),
 }
 """Flags of Prometheus, Alertmanager, node_exporter and Thanos."""
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")

@@ -9,7 +9,7 @@ UV := 0.13.9
 LOCK = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --no-build \
   --generate-hashes --custom-compile-command 'make lock'
 
-.PHONY: run test test-all test-bare lint format docs dashboards screenshots rules manifests soak bench lock image release-check clean help
+.PHONY: run test test-all coverage test-bare lint format docs dashboards screenshots rules manifests soak bench lock image release-check clean help
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,10 @@ run: $(READY) ## Start the exporter on port 19400, without a GPU as a demo (ARGS
 test: $(READY) ## Run the tests but the slow ones, in 8 minutes on 2 cores (ARGS="tests/web -x")
 	@$(BIN)/python -m tests.run --quick $(ARGS)
 
-test-all: $(READY) ## Run all tests and measure what they cover
+test-all: $(READY) ## Run all tests
+	@$(BIN)/python -m tests.run $(ARGS)
+
+coverage: $(READY) ## Run all tests and measure what they cover, which takes twice as long
 	@$(BIN)/python -m tests.run --cov $(ARGS)
 
 test-bare: $(READY) ## Run the tests that look for servers, Docker or a browser as if there were none

@@ -24,6 +24,8 @@ ENERGY_TOLERANCE = 0.02
 DUTY_TOLERANCE = 0.02
 """Absolute: two points."""
 SUM_TOLERANCE = 0.01
+MISSED_RATIO = 0.1
+"""Of the time that a busy machine may leave unobserved; it never adds any."""
 
 # No period divides or is a multiple of the poll (1 s), of the driver's sampling period (1/6 s) or
 # of the scrape interval (15 s), and a whole window holds many periods.
@@ -127,11 +129,16 @@ def test_prometheus_computes_what_the_driver_was_scripted_to_do(
         measured_only = "gpu_time_seconds_total" in share
         assert sums.keys() == (set(MEASURED_GPUS) if measured_only else {0, 1, 2, 3})
         for gpu, total in sums.items():
-            assert abs(total - 1) <= SUM_TOLERANCE, (share, gpu, total)
+            missed = 0.0 if "gpu_observed_seconds_total" in share else MISSED_RATIO
+            assert -SUM_TOLERANCE - missed <= total - 1 <= SUM_TOLERANCE, (share, gpu, total)
 
     # The parts themselves: idle while no kernel runs, then 60 % tensor within 90 % of the SMs.
     for part, share_of_duty in {"narrow": 0.1, "unsaturated": 0.3}.items():
-        parts = server.by_gpu(f'rate(gpu_time_seconds_total{{part="{part}"}}[60s])', end)
+        parts = server.by_gpu(
+            f'sum by (gpu) (rate(gpu_time_seconds_total{{part="{part}"}}[60s]))'
+            " / sum by (gpu) (rate(gpu_time_seconds_total[60s]))",
+            end,
+        )
         for gpu in MEASURED_GPUS:
             scripted = DUTIES[gpu]["square"]["duty"] * share_of_duty
             assert abs(parts[gpu] - scripted) <= DUTY_TOLERANCE, (part, gpu, parts[gpu], scripted)

@@ -31,23 +31,20 @@ def _table() -> Panel:
                 decimals=0,
                 width=85,
             ),
-            Column(
-                "At least",
-                expression=serving.at_least(),
-                bound="at least",
-                unit="percentunit",
-                decimals=0,
-                bar=palette.SATURATION,
-                width=110,
-            ),
-            Column(
-                "At most",
-                expression=serving.at_most(),
-                bound="at most",
-                unit="percentunit",
-                decimals=0,
-                bar=palette.SATURATION,
-                width=110,
+            *(
+                Column(
+                    bound.capitalize(),
+                    expression=saturation,
+                    bound=bound,
+                    unit="percentunit",
+                    decimals=0,
+                    bar=palette.SATURATION,
+                    width=110,
+                )
+                for bound, saturation in (
+                    ("at least", serving.at_least()),
+                    ("at most", serving.at_most()),
+                )
             ),
             Column(
                 "Its GPUs",

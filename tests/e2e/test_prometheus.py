@@ -124,6 +124,8 @@ def test_prometheus_computes_what_the_driver_was_scripted_to_do(
         "sum by (gpu) (rate(gpu_time_seconds_total[60s])) / sum by (gpu)"
         ' (rate(gpu_observed_seconds_total{reading="activity"}[60s]))',
         "sum by (gpu) (rate(gpu_limited_seconds_total[60s]))",
+        "sum by (gpu) (rate(gpu_limited_seconds_total[60s])) / sum by (gpu)"
+        ' (rate(gpu_observed_seconds_total{reading="utilization"}[60s]))',
     ):
         sums = server.by_gpu(share, end)
         measured_only = "gpu_time_seconds_total" in share

@@ -23,7 +23,7 @@ test: $(READY) ## Run the tests but the slow ones, in 8 to 20 minutes on 2 cores
 test-all: $(READY) ## Run all tests
 	@$(BIN)/python -m tests.run $(ARGS)
 
-coverage: $(READY) ## Run all tests and measure what they cover, which takes twice as long
+coverage: $(READY) ## Run all tests and measure what they cover, which slows them down
 	@$(BIN)/python -m tests.run --cov $(ARGS)
 
 test-bare: $(READY) ## Run the tests that look for servers, Docker or a browser as if there were none

@@ -33,6 +33,12 @@ def held(*words):
 config.load = held
 sys.exit(main.main())
 """
+LAST = {
+    "gpu_busy_seconds_total",
+    "gpu_idle_energy_joules_total",
+    "gpu_held_idle_energy_joules_total",
+}
+"""The counters that a page has last, after two readings."""
 H100_CAPPED = """\
 products:
   h100-sxm5-80gb:
@@ -134,6 +140,7 @@ class _Configured:
         self.specs.write_text(H100_CAPPED.format(bf16_tensor=500))
         self.write("metrics: {level: full}")
         self.daemon = start(driver, f"--config.file={self.config}", wait_for=1)
+        self.daemon.page_when(lambda page: page.names >= LAST, f"{sorted(LAST)} are there")
 
     def write(self, *lines: str) -> None:
         self.config.write_text("\n".join([f"specs: {self.specs}", *lines, ""]))

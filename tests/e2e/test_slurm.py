@@ -46,13 +46,17 @@ def cluster() -> Iterator[SlurmCluster]:
 
 
 def _python() -> str:
-    """A Python of this version that the user may start: that of the tests may be root's own."""
+    """A Python of this version with which the user may import the package: that of the tests, and
+    the folder of the clone, may be root's own."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    command = ("-c", "import exporter")
+    environ = {**os.environ, "PYTHONPATH": IMPORTS}
     for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
         with suppress(OSError):
-            if subprocess.run([path, "-c", ""], user=USER, check=False).returncode == 0:
+            done = subprocess.run([path, *command], user=USER, env=environ, check=False, cwd="/")
+            if done.returncode == 0:
                 return path
-    return unmet(f"{USER} may start no {version}")
+    return unmet(f"no {version} with which {USER} may import {ROOT / 'exporter'}")
 
 
 def _home(cluster: SlurmCluster) -> tuple[Path, dict[str, str], FakeNvml]:

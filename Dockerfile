@@ -24,7 +24,7 @@ RUN SOURCE_REVISION="${REVISION}" /tools/bin/pip wheel --quiet --no-deps --no-bu
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/roofline-exporter/lib
 
 FROM ${PYTHON_IMAGE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=
 LABEL org.opencontainers.image.title="roofline-exporter" \
       org.opencontainers.image.description="Prometheus exporter that shows how saturated, how limited and how idle each NVIDIA GPU is, against its roofline." \

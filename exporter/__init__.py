@@ -13,4 +13,4 @@ def _time_ns() -> int:
 time.time = partial(time.clock_gettime, time.CLOCK_REALTIME)
 time.time_ns = _time_ns
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

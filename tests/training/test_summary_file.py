@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,7 +79,7 @@ def test_it_has_what_is_known_and_nothing_else(
     assert found.pop("phase_seconds")["data"] == 1.0
     found["versions"].pop("cuda", None)  # of the torch that another test may have imported
     assert found.pop("versions") == {
-        "roofline_exporter": "0.1.0",
+        "roofline_exporter": metadata.version("roofline-exporter"),
         "python": platform.python_version(),
         "framework": "jax 0.9",
     }

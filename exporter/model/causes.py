@@ -23,6 +23,7 @@ THRESHOLDS: Mapping[str, float] = {
     "one_core_free": 1.0,
     "small_read_bytes": 262144.0,  # below that a round trip costs more than the transfer
     "slow_clock_ratio": 0.9,
+    "ending_seconds": 30.0,  # a worker looks every 5 s whether its trainer lives (PyTorch)
 }
 """What conditions compare with, by name."""
 
@@ -150,7 +151,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "orphan_processes",
-        ("orphan_workers_count >= 1", "busy_ratio < nearly_none_ratio"),
+        ("orphaned_seconds >= ending_seconds", "busy_ratio < nearly_none_ratio"),
         "{orphan_workers_count} workers of a job that has ended hold its memory",
         "end them: kill the PIDs that nvidia-smi lists for this GPU",
     ),

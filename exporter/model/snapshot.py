@@ -326,6 +326,8 @@ class Share:
     measured."""
     host: HostActivity | None = None
     """What the processes that hold it do on the host, seen from outside."""
+    orphaned_seconds: float | None = None
+    """For how long all that computes on it have been workers of data loaders; None if others do."""
     diagnoses: tuple[Diagnosis, ...] = ()
     """The known causes that its readings and its jobs show now."""
     missing_evidence: tuple[str, ...] = ()

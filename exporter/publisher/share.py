@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from exporter.clock import GAP_INTERVALS
 from exporter.derive import Derived, derive_share
+from exporter.derive.diagnosis.evidence import are_orphans
 from exporter.derive.idle import with_workload
 from exporter.derive.stall import Stall
 from exporter.derive.timeparts import UTILIZATION_MARGIN_RATIO
@@ -91,6 +92,7 @@ class TrackedShare:
         self.same_work_since: float | None = None
         self._users: object = None
         self.host: HostActivity | None = None
+        self.orphaned_seconds: float | None = None
         self._observed_until: float | None = None
         """Monotonic time of the last interval that shows whether the share was idle."""
 
@@ -114,6 +116,8 @@ class TrackedShare:
         if work_is_new or users != self._users or self.same_work_since is None:
             self._users, self.same_work_since = users, reading.timestamp_seconds
         self.work = work
+        lasts = are_orphans(share_reading.processes)
+        self.orphaned_seconds = (self.orphaned_seconds or 0.0) + elapsed if lasts else None
         share_reading = self._expected(share_reading, read, rules)
         skipped = share_reading.counters is not None and share_reading.activity is None
         whole = BoardRound(
@@ -280,5 +284,6 @@ def share_picture(share_reading: ShareReading, share: TrackedShare, reading: Rea
         recent=share.recent.recent(),
         data_stall=derived.data_stall,
         host=share.host,
+        orphaned_seconds=share.orphaned_seconds,
     )
     return with_work(picture, share.stated, reading, steady=share.recent.is_steady)

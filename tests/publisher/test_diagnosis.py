@@ -33,6 +33,8 @@ class One(NamedTuple):
     """Share of time in which its rank waits for data and its GPU idles; None without a rank."""
     steps: float = 1.0
     sm_hertz: float = 1.8e9
+    orphaned_at: int = 0
+    """The second from which on its command is what is listed; before that python3 is."""
     stray: int | None = None
     """A process that works elsewhere and has a small context here, as ranks often have on GPU 0."""
 
@@ -48,7 +50,8 @@ def shown(gpus: Sequence[One]) -> list[list[Diagnosis]]:
         for index, one in enumerate(gpus):
             device = dataclasses.replace(H100, index=index, uuid=f"GPU-{index}")
             pid, engine = one.pid or 4000 + index, one.activity.engine or 0.0
-            process = Process(pid, "compute", 2**30, one.command, "ada", "training")
+            command = one.command if second >= one.orphaned_at else "python3"
+            process = Process(pid, "compute", 2**30, command, "ada", "training")
             script.read(
                 device,
                 activity=one.activity,
@@ -114,7 +117,11 @@ CASES: dict[str, tuple[list[One], list[list[One]]]] = {
     ),
     "orphan_processes": (
         [One(QUIET, command="pt_data_worker")],
-        [[One(QUIET)], [One(command="pt_data_worker")]],
+        [
+            [One(QUIET)],
+            [One(command="pt_data_worker")],
+            [One(QUIET, command="pt_data_worker", orphaned_at=SECONDS - 25)],
+        ],
     ),
     "launch_bound": (
         [One(HALF, waits=0.0, cpu_cores=1.0)],

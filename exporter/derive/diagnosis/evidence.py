@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
@@ -11,7 +11,7 @@ from exporter.derive.links import link_rates
 from exporter.derive.topology import numa_misaligned_ratio
 from exporter.model.diagnosis import HostActivity
 from exporter.model.host import WORKER
-from exporter.model.reading import COMPUTE_KINDS, Device
+from exporter.model.reading import COMPUTE_KINDS, Device, Process
 from exporter.model.snapshot import Gpu, Rank, Share
 
 FIRST_WORKERS = 4
@@ -91,14 +91,19 @@ def _processes(share: Share, device: Device) -> dict[str, float | None]:
     computing = [each for each in share.processes or () if each.kind in COMPUTE_KINDS]
     cores = [each.cpu_cores for each in computing]
     apart = [numa_misaligned_ratio(each, device) for each in computing]
-    commands = {each.command for each in computing}
-    known = share.processes is not None and None not in commands
-    orphans = len(computing) if commands == {WORKER} else 0
+    orphaned = share.orphaned_seconds
     return {
         "process_cores": max((each for each in cores if each is not None), default=None),
         "numa_misaligned_ratio": min((each for each in apart if each is not None), default=None),
-        "orphan_workers_count": orphans if known else None,
+        "orphaned_seconds": orphaned,
+        "orphan_workers_count": None if orphaned is None else len(computing),
     }
+
+
+def are_orphans(processes: Iterable[Process] | None) -> bool:
+    """Return whether all that compute are workers of data loaders: nobody takes their batches."""
+    commands = {each.command for each in processes or () if each.kind in COMPUTE_KINDS}
+    return commands == {WORKER}
 
 
 def _of_job(rank: Rank) -> dict[str, float | None]:

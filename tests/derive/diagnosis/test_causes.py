@@ -113,8 +113,8 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
         ],
     ),
     "orphan_processes": (
-        {"orphan_workers_count": 4, "busy_ratio": 0.0},
-        [{"orphan_workers_count": 0}, {"busy_ratio": 0.5}],
+        {"orphan_workers_count": 4, "orphaned_seconds": 40.0, "busy_ratio": 0.0},
+        [{"orphaned_seconds": 20.0}, {"orphaned_seconds": None}, {"busy_ratio": 0.5}],
     ),
     "idle_sibling": (
         {"idle_siblings_count": 3, "busy_ratio": 0.9, "trains": 1},

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs/causes.md").read_text(encoding="utf-8"
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 OTHERS = ["Known, but not shown"]
 PARTS = ("**What we see.** ", "**Why.** ", "**What to change.**", "**What it does not mean.** ")
-NUMBER = re.compile(r"\d+(?:\.\d+)? %|[\d.]+ KiB|[\d.]+ (?:of a )?core\b|[\d.]+ ms")
+NUMBER = re.compile(r"\d+(?:\.\d+)? %|[\d.]+ KiB|[\d.]+ (?:of a )?core\b|[\d.]+ ms|\d+ seconds")
 
 
 def said(threshold: str) -> str:
@@ -25,7 +25,7 @@ def said(threshold: str) -> str:
     if threshold.endswith("_bytes"):
         return f"{value / 1024:g} KiB"
     if threshold.endswith("_seconds"):
-        return f"{1000 * value:g} ms"
+        return f"{value:g} seconds" if value >= 1 else f"{1000 * value:g} ms"
     return f"{value:g} core" if value >= 1 else f"{value:g} of a core"
 
 

@@ -66,6 +66,9 @@ class Account:
         self.flops_since_ns = 0
         """What `wall_ns` was when FLOPs began to count."""
         self.phase_ns: dict[str, int] = {}
+        self.checkpoints = 0
+        """How often it saved; what is saved with no batch or step in between is one checkpoint."""
+        self._saved_after: tuple[int, int] | None = None
         self.open: dict[int, OpenLoop] = {}
         """Loops that keep the wall time running."""
 
@@ -73,6 +76,12 @@ class Account:
         """Return the FLOP/s since they began to count; None where none were counted."""
         flops, counted_ns = self.counts.totals()[3], self.wall_ns - self.flops_since_ns
         return flops / (counted_ns / 1e9) if flops and counted_ns > 0 else None
+
+    def saved(self) -> None:
+        """Count a checkpoint that has ended."""
+        done = self.counts.totals()[:2]
+        if done != self._saved_after:
+            self.checkpoints, self._saved_after = self.checkpoints + 1, done
 
     def times_ns(self) -> tuple[dict[str, int], dict[str, int], int]:
         """Return GPU idle time by measured phase, host time by phase, and wall time."""

@@ -98,6 +98,7 @@ def job_evidence(account: Account) -> dict[str, float]:
             f"{phase}_of_loop_ratio": _part(activity.phase_ns.get(phase), activity.wall_ns)
             for phase in ("h2d", "checkpoint", "logging")
         },
+        "checkpoints_count": activity.checkpoints,
         "pinned_memory": loader.get("pin_memory"),
         "persistent_workers": loader.get("persistent_workers"),
         **host_evidence(host, loader.get("workers")),

@@ -177,9 +177,9 @@ class Loop:
                     account.loader = peek()
                 if asked_ns >= account.look_ns:
                     account.look_ns = asked_ns + SECOND
-                    batches = account.counts.totals()[1]
+                    account.activity.checkpoints = account.checkpoints
                     account.activity.pass_by(
-                        account.phase_ns, account.wall_ns, batches, self.workers
+                        account.phase_ns, account.wall_ns, account.counts.totals()[1], self.workers
                     )
             wait = self._spare or Wait()
             self._spare = None

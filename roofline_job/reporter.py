@@ -146,6 +146,8 @@ class Report:
         if account.loader:
             parts.append(f'"loader":{json.dumps(account.loader)}')
             parts.append(f'"loader_start_seconds":{seconds(account.activity.restart_ns)}')
+        if account.checkpoints:
+            parts.append(f'"checkpoints":{account.checkpoints}')
         host = account.activity.recent()
         if host:
             parts.append(f'"host":{json.dumps({key: round(host[key], 6) for key in host})}')

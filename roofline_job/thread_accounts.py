@@ -175,6 +175,8 @@ class ThreadAccount(Account):
         self.depth -= 1
         if span.phase == "eval":
             self.eval_phases -= 1
+        elif span.phase == "checkpoint":
+            self.saved()
         now_ns = self.clock()
         self.wall_ns += now_ns - self.seen_ns
         self.seen_ns = now_ns

@@ -67,6 +67,8 @@ class Activity:
         self.phase_ns: dict[str, int] = {}
         """Up to the last time that it came by: what follows the last batch is not the loop's."""
         self.wall_ns = 0
+        self.checkpoints = 0
+        """Up to then, too."""
         self.restart_ns = 0
         """In which loaders started workers that they had had before."""
         self._intervals: list[dict[str, float]] = []

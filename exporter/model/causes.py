@@ -118,7 +118,7 @@ JOB_CAUSES: tuple[Cause, ...] = (
     ),
     Cause(
         "checkpoint_too_frequent",
-        ("checkpoint_of_loop_ratio >= notable_stall_ratio",),
+        ("checkpoint_of_loop_ratio >= notable_stall_ratio", "checkpoints_count >= 2"),
         "checkpoints take {checkpoint_of_loop_ratio} of the loop",
         "save less often, or in the background (torch.distributed.checkpoint.async_save)",
         costs="checkpoint",

@@ -83,6 +83,8 @@ class TrainingTotals:
     model_flops: float | None = None
     loader_start_seconds: float | None = None
     """The part of phase ``data`` in which loaders started workers that they had had before."""
+    checkpoints: float | None = None
+    """How often it saved; saves with no step in between are one checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

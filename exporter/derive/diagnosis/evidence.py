@@ -112,6 +112,7 @@ def _of_job(rank: Rank) -> dict[str, float | None]:
     spent = {phase: totals.phase_seconds.get(phase) for phase in OF_LOOP}
     spent["loader_start"] = totals.loader_start_seconds
     return {
+        "checkpoints_count": totals.checkpoints,
         "workers_count": loader.workers,
         "pinned_memory": loader.pin_memory,
         "persistent_workers": loader.persistent_workers,

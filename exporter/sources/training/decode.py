@@ -176,6 +176,7 @@ def _totals(get: Callable[[str], Any]) -> TrainingTotals:
         },
         model_flops=_optional(_number, get("model_flops"), "model_flops", MOST_FLOPS),
         loader_start_seconds=start_seconds,
+        checkpoints=_optional(_number, get("checkpoints"), "checkpoints"),
     )
 
 

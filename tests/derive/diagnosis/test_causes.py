@@ -100,8 +100,12 @@ CASES: dict[str, tuple[dict[str, float], list[Changes]]] = {
         [{"pinned_memory": 1}, {"h2d_of_loop_ratio": 0.05}],
     ),
     "checkpoint_too_frequent": (
-        {"checkpoint_of_loop_ratio": 0.1},
-        [{"checkpoint_of_loop_ratio": 0.04}],
+        {"checkpoint_of_loop_ratio": 0.1, "checkpoints_count": 2},
+        [
+            {"checkpoint_of_loop_ratio": 0.04},
+            {"checkpoints_count": 1},
+            {"checkpoints_count": None},
+        ],
     ),
     "logging_too_frequent": ({"logging_of_loop_ratio": 0.1}, [{"logging_of_loop_ratio": 0.04}]),
     "straggler_rank": (

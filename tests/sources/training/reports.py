@@ -37,6 +37,7 @@ FULL: dict[str, Any] = {
     "phase_gpu_idle_seconds": {"data": 0.7, "checkpoint": 0, "logging": 0},
     "model_flops": 1.2e18,
     "loader_start_seconds": 0.3,
+    "checkpoints": 2,
     "host": {
         "seconds": 10.0,
         "workers": 4,

@@ -63,6 +63,7 @@ def test_everything_that_a_report_can_say_is_read() -> None:
             phase_gpu_idle_seconds={"data": 0.7, "checkpoint": 0.0},
             model_flops=1.2e18,
             loader_start_seconds=0.3,
+            checkpoints=2.0,
         ),
         host=HostActivity(
             method="client",

@@ -164,6 +164,8 @@ def _run(words: Sequence[str]) -> int:
     options = config.parse(argv, parser).options
     asked = getattr(options, "help", None)
     if asked is not None:
+        if asked != "all" and f"--help={asked}" in argv:
+            raise ConfigError(f"--help: expected nothing or all, got {config.shown(asked)}")
         if asked != "all" and command.flags is not None:
             parser.shorten_help(command.flags)
         print(parser.format_help(), end="")

@@ -121,6 +121,13 @@ def test_the_flags_that_a_command_is_about_are_in_its_help(
 # Mistakes
 
 
+@pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "run"])
+def test_help_has_no_value_but_all(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a single command, too."""
+    said = "roofline-exporter: --help: expected nothing or all, got 'foo'\n"
+    assert outcome(capsys, command, "--help=foo") == (2, "", said)
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

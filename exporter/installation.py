@@ -8,9 +8,12 @@ import os
 import shlex
 import sys
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 CUPTI = "roofline-exporter[cupti]"
+CUPTI_PACKAGES = ("nvidia-cuda-cupti", "nvidia-cuda-cupti-cu12")
+"""NVIDIA's packages of CUDA 13 and 12, one of which this extra adds."""
 IMAGE = "/opt/roofline-exporter"
 """The environment of the container image; one that was made by hand may be there, too."""
 
@@ -29,6 +32,12 @@ def adding(requirement: str) -> str:
         return f"uv pip install --python {folder} {package}"
     sudo = "sudo " if sys.prefix == IMAGE else ""
     return f"{sudo}{folder}/bin/pip install {package}"
+
+
+@cache
+def has(*packages: str) -> bool:
+    """Return whether one of these packages is in the environment of this process."""
+    return any(True for name in packages for _ in distributions(name=name))
 
 
 def _shown(prefix: str) -> str:

@@ -107,8 +107,10 @@ def _interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def installed_by_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every machine name one command that adds an extra, whatever the tests run from."""
+    """Have every machine name one command that adds an extra, whatever the tests run from, and
+    need it."""
     monkeypatch.setattr(installation, "adding", "pip install '{}'".format)
+    monkeypatch.setattr(installation, "has", lambda *_: False)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.installation import CUPTI, IMAGE, adding
+from exporter.installation import CUPTI, IMAGE, adding, has
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,9 @@ def test_as_it_was_installed(
         (Path(here) / name).touch()
 
     assert adding.__wrapped__(CUPTI) == said.format("'roofline-exporter[cupti]'")
+
+
+def test_what_is_installed() -> None:
+    """Any of the packages will do."""
+    assert has("no-such-package", "pytest")
+    assert not has("no-such-package")

@@ -14,10 +14,8 @@ from pathlib import Path
 from exporter import installation
 from exporter.errors import SourceError
 
-DISTRIBUTIONS: Mapping[str, str] = {
-    "nvidia-cuda-cupti": "nvidia/cu13/lib/libcupti.so.13",
-    "nvidia-cuda-cupti-cu12": "nvidia/cuda_cupti/lib/libcupti.so.12",
-}
+LIBRARIES = "nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12"
+DISTRIBUTIONS = dict(zip(installation.CUPTI_PACKAGES, LIBRARIES, strict=True))
 """NVIDIA's packages, by name: where each has the library."""
 KNOWN: Mapping[tuple[int, int], frozenset[int]] = {
     (12, 6): frozenset({24}),

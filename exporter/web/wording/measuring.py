@@ -48,9 +48,10 @@ _RIGHT = "CAP_PERFMON or the driver option NVreg_RestrictProfilingToAdminUsers=0
 _SEEN = "roofline-exporter counters check"
 """The command that says whether this user may read counters."""
 _SAMPLE = (
-    "{install} and start the exporter with --source.cupti (experimental), which needs "
+    "start the exporter with --source.cupti (experimental), which needs "
     f"{_RIGHT} ({_SEEN} says yes or no)"
 )
+_UNFIT = f"no installed CUPTI fits this driver, see {_SEEN}"
 _REFUSED = "CUPTI cannot sample this GPU, the log says why"
 _JOB = "a training job's work: roofline-exporter run --count-flops -- python train.py"
 
@@ -94,6 +95,9 @@ def _more(one: Facts, counting: Counting) -> str:
     if one.virtual:
         return "nothing that runs all the time measures a vGPU from its guest"
     install = installation.adding(installation.CUPTI)
+    has_cupti = installation.has(*installation.CUPTI_PACKAGES)
+    if states.get(CUPTI) == "missing" and has_cupti:
+        return _UNFIT
     for (source, state), text in _BY_STATE.items():
         needless = state == "old_driver" and source == GPM and one.architecture not in _COUNTED
         if states.get(source) == state and not needless:
@@ -107,7 +111,7 @@ def _more(one: Facts, counting: Counting) -> str:
     if one.architecture in _VOLTA_AND_LATER and _DATA_CENTRE.match(one.name):
         ways.append(f"{dcgm} is read by itself")
     if for_cupti:
-        ways.append(_SAMPLE.format(install=install))
+        ways.append(_SAMPLE if has_cupti else f"{install} and {_SAMPLE}")
     if not ways:
         refused = states.get(CUPTI) == "unsupported"
         ways.append(_REFUSED if refused else "nothing that runs all the time measures this GPU")

@@ -8,8 +8,10 @@ import random
 import resource
 import threading
 from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import EMFILE, ENFILE
 from pathlib import Path
 
 from exporter.clock import Clock
@@ -49,7 +51,7 @@ MOST_STATES = 1200
 """Of two minutes: more come together only while nobody takes them."""
 HOST, IO, WAITS = "host", "host_io", "host_waits"
 """Groups of readings that may be absent."""
-NO_PERMISSION = "no_permission"
+NO_PERMISSION, BUSY = "no_permission", "busy"
 
 log = logging.getLogger(__name__)
 
@@ -71,8 +73,9 @@ class WatchedProcess:
     def __init__(self, procfs: str, sysfs: str, pid: int) -> None:
         self.pid = pid
         self._procfs, self._sysfs = procfs, sysfs
-        self._loop: WatchedThread | None = None
-        self._workers: dict[int, WatchedThread] = {}
+        self._loop = pid
+        self._threads: dict[int, WatchedThread] = {}
+        """By thread id: that of the loop first, then those of the workers."""
         self._started = start_time(procfs, pid)
         self._freezer: Path | None = None
         self._sums = _Sums()
@@ -86,20 +89,17 @@ class WatchedProcess:
 
     def close(self) -> None:
         """Close all files."""
-        for thread in (self._loop, *self._workers.values()):
-            if thread is not None:
-                thread.close()
-        self._loop, self._workers = None, {}
+        self._keep(())
 
     @property
-    def workers(self) -> int | None:
-        """How many workers it has; None if none are seen: it may load in threads."""
-        return len(self._workers) or None
+    def _workers(self) -> list[int]:
+        return [tid for tid in self._threads if tid != self._loop]
 
     def take(self) -> Seen:
         """Return what was seen since the last call; for any thread."""
         states = tuple(self.states.popleft() for _ in range(len(self.states)))
-        return Seen(states, self.totals, self.workers, self.problems)
+        # Without workers it may load in threads: how many it has is not known.
+        return Seen(states, self.totals, len(self._workers) or None, self.problems)
 
     def sample(self, now: float, threads: int) -> None:
         """Sample it once, if it has workers or had some; keep at most so many threads open."""
@@ -107,14 +107,12 @@ class WatchedProcess:
             return
         if now >= self.look_at:
             self._look(now, threads)
-        if self._loop is None or now >= self.sampled_until:
+        if not self._threads or now >= self.sampled_until:
             return
-        try:
-            main = self._loop.state()
-        except OSError:
-            self._end_of(self._loop, now)
+        main, *states = (self._letter(tid, now) for tid in list(self._threads))
+        letters = "".join(states)
+        if not main:
             return
-        letters = "".join(self._letter(worker, now) for worker in list(self._workers))
         if RUNNING not in main + letters and self._is_frozen():
             main, letters = STOPPED, STOPPED * len(letters)
         self._asleep.update(main + letters)
@@ -130,20 +128,26 @@ class WatchedProcess:
             return self._freezer is not None and "FROZEN" in self._freezer.read_text()
         return False
 
-    def _letter(self, worker: int, now: float) -> str:
+    def _letter(self, tid: int, now: float) -> str:
+        """Return the state of a thread; once it has ended nothing, and look for others soon.
+
+        A process that has ended is not opened again: its pid may be another's by then.
+        """
+        thread = self._threads.get(tid)
+        if thread is None:  # the loop has ended just now
+            return ""
         try:
-            return self._workers[worker].state()
+            return thread.state()
         except OSError:
-            self._workers.pop(worker).close()
-            self.look_at = min(self.look_at, now + SHORTEST_LOOK_SECONDS)
+            is_loop = tid == self._loop
+            self._gone = is_loop and tid == self.pid
+            self._keep(() if is_loop else self._threads.keys() - {tid})
+            self.look_at = min(self.look_at, now + SHORTEST_LOOK_SECONDS * (not is_loop))
             return ""
 
-    def _end_of(self, loop: WatchedThread, now: float) -> None:
-        """Look once more after the loop's thread has ended; a process that has ended is not opened
-        again, because its pid may be another's by then."""
-        self._gone = loop.tid == self.pid
-        self.close()
-        self.look_at = now
+    def _keep(self, tids: Collection[int]) -> None:
+        for tid in [each for each in self._threads if each not in tids]:
+            self._threads.pop(tid).close()
 
     def _look(self, now: float, threads: int) -> None:
         """Find the workers; open those that are new."""
@@ -151,40 +155,38 @@ class WatchedProcess:
         found = family(self._procfs, self.pid)
         if found.workers:
             self.sampled_until = now + WITHOUT_WORKERS_SECONDS
-        if 1 + len(found.workers) > threads:
+        wanted = {found.loop: self.pid} | {worker: worker for worker in found.workers}
+        self._keep(wanted if found.loop == self._loop else ())
+        self._loop = found.loop
+        problem = BUSY if len(wanted) > threads else self._open(wanted)
+        if problem is not None:
             self.close()
-            self.problems = {HOST: "busy"}
-            return
         self.problems = {key: state for key, state in self.problems.items() if key != HOST}
-        if self._loop is None or self._loop.tid != found.loop:
-            if self._loop is not None:
-                self._loop.close()
-            self._loop = self._opened(self.pid, found.loop, WAITS_FOR_BATCH)
-            if self._loop is None:
-                self.problems = {HOST: NO_PERMISSION}  # hidden, or gone
-        for worker in self._workers.keys() - set(found.workers):
-            self._workers.pop(worker).close()
-        for worker in found.workers:
-            if worker not in self._workers:
-                opened = self._opened(worker, worker, WAITS_FOR_ORDERS)
-                if opened is not None:
-                    self._workers[worker] = opened
+        self.problems |= {} if problem is None else {HOST: problem}
         self._freezer = freezer(self._procfs, self._sysfs, self.pid)
         if start_time(self._procfs, self.pid) != self._started:
             self._gone = True  # what was opened now may be another's
             self.close()
 
-    def _opened(self, pid: int, tid: int, waits: tuple[str, ...]) -> WatchedThread | None:
-        try:
-            return WatchedThread(self._procfs, pid, tid, waits)
-        except OSError:
-            return None
+    def _open(self, wanted: Mapping[int, int]) -> str | None:
+        """Open threads, given with their process; return why nothing can be said of any."""
+        for tid in wanted.keys() - self._threads.keys():
+            waits = WAITS_FOR_BATCH if tid == self._loop else WAITS_FOR_ORDERS
+            try:
+                self._threads[tid] = WatchedThread(self._procfs, wanted[tid], tid, waits)
+            except OSError as error:
+                if error.errno in (EMFILE, ENFILE):
+                    return BUSY
+        if self._loop not in self._threads:
+            return NO_PERMISSION  # hidden, or gone
+        self._threads = {tid: self._threads[tid] for tid in wanted if tid in self._threads}
+        return None
 
     def _count(self, now: float) -> None:
         """Add what the process and its workers did since the last count."""
         sums, before = self._sums, self._sums.before
         sums.before = {}
-        readers = set(self._workers) or {self.pid}
+        readers = self._workers or [self.pid]
         for pid in readers:
             said = read_file(self._procfs, pid, "io").split()
             if len(said) < 6:

@@ -38,13 +38,19 @@ class WatchedThread:
         self.tid = tid
         self._waits = waits
         self._opened = [_open(f"{folder}/stat")]
-        self._wchan, self._schedstat = (
-            self._open_too(f"{folder}/{name}") for name in ("wchan", "schedstat")
-        )
+        self._wchan: int | None = None
+        self._schedstat: int | None = None
         self._scheduled = b""
+        try:
+            self._wchan, self._schedstat = map(
+                self._open_too, (f"{folder}/wchan", f"{folder}/schedstat")
+            )
+        except OSError:  # no file can be opened any more
+            self.close()
+            raise
 
     def _open_too(self, path: str) -> int | None:
-        with suppress(OSError):
+        with suppress(PermissionError, FileNotFoundError, ProcessLookupError):
             self._opened.append(_open(path))
             return self._opened[-1]
         return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.model.host import Seen
+from exporter.sources.host import thread
 from exporter.sources.host.family import Family, family
 from exporter.sources.host.host import LOOK_SECONDS, HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores
@@ -176,6 +178,31 @@ def test_more_workers_than_files_may_be_open(
     assert most_threads() == 1
     seen = sampled(start_job(script(REST)), 2)
     assert (seen.states, seen.problems) == ((), {"host": "busy"})
+
+
+@pytest.mark.parametrize("left", [0, 2, 5])
+def test_no_file_can_be_opened_any_more(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch, left: int
+) -> None:
+    """By the limit of this process or of the node: nothing is said of half of the threads, and
+    what had been opened is closed."""
+    pid, open_before = start_job(script(REST, REST)), os.listdir("/proc/self/fd")
+    open_file, opened = thread._open, 0
+
+    def limited(path: str) -> int:
+        nonlocal opened
+        opened += 1
+        if opened > left:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return open_file(path)
+
+    monkeypatch.setattr(thread, "_open", limited)
+    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
+    reader.watch(frozenset({pid}))
+    reader.sample()
+    seen = reader.take()[pid]
+    assert (seen.states, seen.problems) == ((), {"host": "busy"})
+    assert os.listdir("/proc/self/fd") == open_before
 
 
 def test_totals_are_of_the_process_and_its_workers(start_job: StartJob) -> None:

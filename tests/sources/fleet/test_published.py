@@ -266,7 +266,7 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("interval", [0.25, 1.0, 5.0])
+@pytest.mark.parametrize("interval", [pytest.param(0.25, marks=pytest.mark.slow), 1.0, 5.0])
 @pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED)
 def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
     open_gpu: Open, shared: dict[str, Any], interval: float
@@ -304,7 +304,8 @@ def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
 @pytest.mark.parametrize(
     ("on", "off", "interval"),
     [
-        *((2.0, 1.0, interval) for interval in (0.1, 1.0, 5.0, 30.0)),
+        pytest.param(2.0, 1.0, 0.1, marks=pytest.mark.slow),
+        *((2.0, 1.0, interval) for interval in (1.0, 5.0, 30.0)),
         *((0.5, 4.5, interval) for interval in (1.0, 5.0, 30.0)),
         (20.0, 10.0, 5.0),
     ],

@@ -220,7 +220,7 @@ drivers = st.fixed_dictionaries(
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=180, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(
     load=loads,
     driver=drivers,
@@ -253,7 +253,6 @@ def test_truth_is_within_the_bound(
     assert all(0 <= each.lower <= each.ratio <= each.upper <= 1 for each in found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(load=loads, driver=drivers, interval=st.sampled_from(INTERVALS), seed=seeds)
 def test_integral_is_exact_over_the_covered_time(
     load: Load, driver: dict[str, float], interval: float, seed: int

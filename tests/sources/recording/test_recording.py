@@ -137,7 +137,6 @@ def encoded(ticks: list[Tick]) -> list[bytes]:
 
 
 @given(rounds())
-@settings(max_examples=100)
 def test_what_was_handed_over_is_read_back(ticks: list[Tick]) -> None:
     """Every field of every class, exactly, whatever changed since the round before."""
     assert list(read_ticks(encoded(ticks))) == ticks
@@ -394,7 +393,7 @@ def _dumped(plain: Any) -> bytes:
     insert=st.binary(max_size=6),
     length=st.integers(0, 9),
 )
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_a_damaged_recording_is_played_or_refused(
     line: int, cut: int, insert: bytes, length: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -408,7 +407,7 @@ def test_a_damaged_recording_is_played_or_refused(
 
 
 @given(at=st.integers(0), byte=st.integers(1, 255))
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 def test_a_flipped_bit_of_compressed_data_is_noticed(
     at: int, byte: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cli.main import main
@@ -86,7 +86,6 @@ class Source:
 
 
 @given(st.lists(st.none() | reports, max_size=6))
-@settings(max_examples=60)
 def test_reports_are_read_back(sequence: Sequence[Any]) -> None:
     """A tick without reports has those of the tick before."""
     lines = [encode(Tick(float(at), workloads=each)) for at, each in enumerate(sequence)]

@@ -20,31 +20,39 @@ BOOK = load_specs()
 
 
 class Demo:
-    """The bundled demo, ticked by hand."""
+    """The bundled demo, ticked by hand; the snapshot of each tick is kept."""
 
-    def __init__(self, scenario: str = "demo") -> None:
+    def __init__(self) -> None:
         self.clock = ManualClock()
-        self.simulation = Simulation(
-            load_scenario(scenario, BOOK), BOOK, "host:19400", 0, self.clock
-        )
+        self.simulation = Simulation(load_scenario("demo", BOOK), BOOK, "host:19400", 0, self.clock)
         self.publisher = Publisher(
             self.simulation, BOOK, Rules(), self.clock, training=[self.simulation.jobs]
         )
+        self.seen: list[Snapshot] = []
 
-    def ticks(self, count: int) -> Snapshot:
-        for _ in range(count):
+    def after(self, seconds: int) -> Snapshot:
+        """The snapshot so long after the start."""
+        while len(self.seen) < seconds:
             self.clock.advance(1.0)
-            snapshot = self.publisher.tick()
-        return snapshot
+            self.seen.append(self.publisher.tick())
+        return self.seen[seconds - 1]
+
+    def rank(self, seconds: int, job: str) -> Rank:
+        return by_job(self.after(seconds).ranks)[job]
+
+
+@pytest.fixture(scope="module", name="demo")
+def _demo() -> Demo:
+    return Demo()
 
 
 def by_job(ranks: Sequence[Rank]) -> dict[str, Rank]:
     return {rank.job: rank for rank in ranks}
 
 
-def test_the_demo_shows_who_waits_for_data() -> None:
+def test_the_demo_shows_who_waits_for_data(demo: Demo) -> None:
     """The starved GPU's job says so, the steady ones do not, and the stall fits the idle time."""
-    snapshot = Demo().ticks(150)
+    snapshot = demo.after(150)
     ranks = by_job(snapshot.ranks)
     assert set(ranks) == {"alice-training", "bob-training", "erin-training", "frank-training"}
     starved, steady = ranks["bob-training"].totals, ranks["alice-training"].totals
@@ -59,52 +67,43 @@ def test_the_demo_shows_who_waits_for_data() -> None:
     assert snapshot.training.rejected_total["stall_exceeds_idle"] == 0
 
 
-def test_the_models_work_is_less_than_the_gpus() -> None:
+def test_the_models_work_is_less_than_the_gpus(demo: Demo) -> None:
     """Also on a GPU whose clock is held down: no job does more than its tensor cores did."""
-    demo = Demo()
-    before, after = demo.ticks(5), demo.ticks(100)
+    before, after = demo.after(5), demo.after(105)
     for index, job in ((0, "alice-training"), (6, "erin-training")):
         done = [snap.gpus[index].shares[0].totals.flops["bf16_tensor"] for snap in (before, after)]
         reported = [by_job(snap.ranks)[job].totals.model_flops or 0.0 for snap in (before, after)]
         assert (reported[1] - reported[0]) / (done[1] - done[0]) == pytest.approx(0.9, rel=0.02)
 
 
-def test_a_job_that_waits_in_a_collective_gets_nowhere() -> None:
+@pytest.mark.parametrize(("since", "works"), [(5, True), (605, False), (845, False)])
+def test_a_job_that_waits_in_a_collective_gets_nowhere(
+    demo: Demo, since: int, *, works: bool
+) -> None:
     """Steps, samples and the phases of work stand while its tensor cores do; its time goes on."""
-    demo = Demo()
-    moved = []
-    for seconds in (60, 540, 60, 180, 60):
-        before = by_job(demo.ticks(5).ranks)["erin-training"].totals
-        after = by_job(demo.ticks(seconds - 5).ranks)["erin-training"].totals
-        moved.append((before, after))
-    for (before, after), works in ((moved[0], True), (moved[2], False), (moved[4], False)):
-        assert after.step_seconds - before.step_seconds == pytest.approx(55, abs=1)
-        for phase in ("forward", "backward", "optimizer"):
-            assert (after.phase_seconds[phase] > before.phase_seconds[phase]) == works
-        assert (after.steps > before.steps) == works
-        assert (after.samples or 0) - (before.samples or 0) == 256 * (after.steps - before.steps)
-        waited = after.phase_seconds["other"] - before.phase_seconds["other"]
-        assert waited == pytest.approx(0.04 * 55 if works else 55, abs=1)
+    before, after = (demo.rank(at, "erin-training").totals for at in (since, since + 55))
+    assert after.step_seconds - before.step_seconds == pytest.approx(55, abs=1)
+    for phase in ("forward", "backward", "optimizer"):
+        assert (after.phase_seconds[phase] > before.phase_seconds[phase]) == works
+    assert (after.steps > before.steps) == works
+    assert (after.samples or 0) - (before.samples or 0) == 256 * (after.steps - before.steps)
+    waited = after.phase_seconds["other"] - before.phase_seconds["other"]
+    assert waited == pytest.approx(0.04 * 55 if works else 55, abs=1)
 
 
-def test_the_peak_of_memory_is_the_highest_of_the_run() -> None:
+def test_the_peak_of_memory_is_the_highest_of_the_run(demo: Demo) -> None:
     """It does not fall when a job comes to need less."""
-    demo = Demo()
-    peaks = []
-    for _ in range(32):
-        rank = by_job(demo.ticks(30).ranks)["erin-training"]
-        assert rank.memory_bytes["peak"] >= rank.memory_bytes["reserved"]
-        peaks.append(rank.memory_bytes["peak"])
+    found = [demo.rank(at, "erin-training").memory_bytes for at in range(30, 901, 30)]
+    peaks = [memory["peak"] for memory in found]
+    assert all(memory["peak"] >= memory["reserved"] for memory in found)
     assert peaks == sorted(peaks)
     assert len(set(peaks)) == 2
 
 
-def test_a_job_is_gone_while_its_gpu_is_lost() -> None:
+def test_a_job_is_gone_while_its_gpu_is_lost(demo: Demo) -> None:
     """And continues when it is back, without a fall."""
-    demo = Demo()
-    before = by_job(demo.ticks(350).ranks)["frank-training"]
-    assert "frank-training" not in by_job(demo.ticks(60).ranks)
-    after = by_job(demo.ticks(300).ranks)["frank-training"]
+    before, after = (demo.rank(at, "frank-training") for at in (350, 710))
+    assert "frank-training" not in by_job(demo.after(410).ranks)
     assert after.totals.steps > before.totals.steps
 
 

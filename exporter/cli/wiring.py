@@ -55,7 +55,7 @@ def _rules(settings: Settings) -> Rules:
     )
 
 
-def _render_options(settings: Settings) -> RenderOptions:
+def _render_options(settings: Settings, started_unix_seconds: float) -> RenderOptions:
     return RenderOptions(
         level=settings.metrics_level,
         exclude=settings.metrics_exclude,
@@ -65,6 +65,8 @@ def _render_options(settings: Settings) -> RenderOptions:
         revision=revision(),
         # As dcgm-exporter has it: in a container the host's own name is not known.
         hostname=os.environ.get("NODE_NAME") or socket.gethostname(),
+        created=settings.metrics_created,
+        started_unix_seconds=started_unix_seconds,
     )
 
 
@@ -78,8 +80,10 @@ class Parts:
         self.settings = settings
         self.specs: SpecBook = load_specs(settings.specs)
         self.store = Store()
+        self._started_unix_seconds = clock.time()
         self.pages = Pages(
-            _render_options(settings), daemon=counts.read if counts else lambda: None
+            _render_options(settings, self._started_unix_seconds),
+            daemon=counts.read if counts else lambda: None,
         )
         self.streams = Streams(
             Views(
@@ -123,7 +127,7 @@ class Parts:
         logs.setup(settings.log_level, settings.log_format)
         self.settings, self.specs = settings, specs
         self.publisher.reconfigure(specs, _rules(settings))
-        self.pages.reconfigure(_render_options(settings))
+        self.pages.reconfigure(_render_options(settings, self._started_unix_seconds))
 
     def start(self) -> None:
         """Start to read."""

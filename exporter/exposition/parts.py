@@ -110,6 +110,7 @@ BOARD_CEILINGS: Part[Ceilings] = Part("board", lambda gpu: gpu.ceilings)
 
 SHARE: Part[Share] = Part("share", lambda share: share)
 TOTALS: Part[ShareTotals] = Part("share", lambda share: share.totals)
+SINCE: Part[float] = Part("share", lambda share: share.totals.since_timestamp_seconds)
 UTILIZATION: Part[Utilization] = Part("share", lambda share: share.utilization)
 MEMORY: Part[Memory] = Part("share", lambda share: share.memory)
 PROCESSES: Part[tuple[Process, ...]] = Part("share", lambda share: share.processes)
@@ -126,6 +127,7 @@ STATES: Part[Mapping[str, str]] = Part("reading", lambda states: states)
 
 RANK: Part[Rank] = Part("rank", lambda rank: rank)
 RANK_TOTALS: Part[TrainingTotals] = Part("rank", lambda rank: rank.totals)
+RANK_SINCE: Part[float] = Part("rank", lambda rank: rank.since_timestamp_seconds)
 LOADER: Part[Loader] = Part("rank", lambda rank: rank.loader)
 
 NODE: Part[Node] = Part("node", lambda node: node)

@@ -6,13 +6,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from exporter.exposition.catalogue import selected
 from exporter.exposition.family import Family, Level
 from exporter.exposition.formats import END, Format, headings, labels_text
-from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS
-from exporter.exposition.parts import LabelValues, Node, Part, is_same, subjects
+from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS, Scope
+from exporter.exposition.parts import (
+    RANK_SINCE,
+    SINCE,
+    LabelValues,
+    Node,
+    Part,
+    is_same,
+    subjects,
+)
 from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank
@@ -29,6 +38,10 @@ class RenderOptions:
     revision: str = ""
     hostname: str = ""
     """The label of pages under dcgm-exporter's names."""
+    created: bool = False
+    """OpenMetrics says of each counter since when it counts, where that is known."""
+    started_unix_seconds: float = 0.0
+    """Since when those of the exporter itself count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +52,28 @@ class Block:
     """As exposed, and without ``_total`` or ``_info``."""
     headings: Mapping[Format, str]
     lines: str
+    openmetrics_lines: str = ""
+    """Where they are others in that format: with ``_created``."""
+
+    def text(self, form: Format) -> str:
+        """Return the family in a format."""
+        is_other = form == "openmetrics-1.0.0" and self.openmetrics_lines
+        return self.headings[form] + (self.openmetrics_lines if is_other else self.lines)
 
 
 def page(blocks: Iterable[Block], form: Format) -> bytes:
     """Return the page of these families in a format."""
-    text = "".join([part for block in blocks for part in (block.headings[form], block.lines)])
-    return (text + END[form]).encode()
+    return ("".join([block.text(form) for block in blocks]) + END[form]).encode()
 
 
 class _Line:
     """A series: its prefix, and the line for its last value."""
 
-    __slots__ = ("prefix", "text", "value")
+    __slots__ = ("labels", "prefix", "text", "value")
 
     def __init__(self, name: str, labels: str) -> None:
-        self.prefix = f"{name}{{{labels}}} " if labels else f"{name} "
+        self.labels = f"{{{labels}}} " if labels else " "
+        self.prefix = name + self.labels
         self.value: float | None = None
         self.text = ""
 
@@ -63,6 +83,9 @@ class _Line:
         self.text = f"{self.prefix}{value!r}\n" if value - value == 0 else ""
         return self.text
 
+
+COUNTED_HERE: frozenset[Scope] = frozenset({"share", "rank", "node"})
+"""Counters of others are the driver's, and nobody says since when it counts."""
 
 _Owner = tuple[object, ...]
 """The label values of a device or a rank; None for an omitted label."""
@@ -76,15 +99,21 @@ class _FamilyLines:
         self._family = family
         self._names = (family.name, family.base_name)
         self._headings = headings(*self._names, family.kind, family.unit, family.help)
+        self._counts = family.kind == "counter" and family.scope in COUNTED_HERE
         self._read = family.reader.read
         self._labels = tuple(label.name for label in family.labels)
         self._lines: dict[tuple[str, LabelValues], _Line] = {}
 
-    def block(self, found: list[tuple[str, Any]]) -> Block | None:
-        """Return the family for the objects of its part; None without samples."""
+    def block(self, found: list[tuple[str, Any]], since: Mapping[str, float]) -> Block | None:
+        """Return the family for the objects of its part; None without samples.
+
+        `since` has the Unix time from which counters of a device, rank or the node count.
+        """
         before, now = self._lines, {}
         out: list[str] = []
+        created: list[str] = []
         for device, subject in found:
+            begins = since.get(device) if self._counts else None
             for values, value in self._read(subject):
                 series = device, values
                 line = before.get(series)
@@ -95,9 +124,11 @@ class _FamilyLines:
                     line = _Line(self._family.name, ",".join(filter(None, (device, own))))
                 now[series] = line
                 out.append(line.text if value == line.value else line.of(value))
+                if begins is not None and line.text:
+                    created.append(f"{line.text}{self._names[1]}_created{line.labels}{begins!r}\n")
         self._lines = now
         text = "".join(out)
-        return Block(self._names, self._headings, text) if text else None
+        return Block(self._names, self._headings, text, "".join(created)) if text else None
 
 
 class Renderer:
@@ -112,6 +143,7 @@ class Renderer:
         self._families = [
             _FamilyLines(each, self._parts.index(each.reader.part)) for each in families
         ]
+        self._options = options
         self._owners: dict[_Owner, str] = {}
         self._found: list[list[tuple[str, Any]]] = [[] for _ in self._parts]
         self._blocks: list[Block | None] = [None] * len(self._families)
@@ -135,11 +167,15 @@ class Renderer:
             return name((rank.job, rank.rank, rank.gpu_uuid, rank.gpu_instance), RANK_LABELS)
 
         found = subjects(node, self._parts, device_name, rank_name, "")
+        since: dict[str, float] = {}
+        if self._options.created:
+            starts = subjects(node, (SINCE, RANK_SINCE), device_name, rank_name, "")
+            since = {"": self._options.started_unix_seconds, **dict(chain(*starts))}
         # Identity, limits, ceilings and slow readings are the same objects for many ticks.
         same = [is_same(now, before) for now, before in zip(found, self._found, strict=True)]
         self._found = found
         self._blocks = [
-            block if same[family.part] else family.block(found[family.part])
+            block if same[family.part] else family.block(found[family.part], since)
             for family, block in zip(self._families, self._blocks, strict=True)
         ]
         self._owners = used

@@ -200,6 +200,8 @@ class Roofline(WorkRates):
 class ShareTotals:
     """Counters of one share since it was first seen; None (or missing) where never measured."""
 
+    since_timestamp_seconds: float | None = None
+    """Unix time from which they count; None if not known."""
     busy_seconds: float | None = None
     observed_seconds: Mapping[str, float] = field(default_factory=dict)
     """By reading: utilization, and activity while all published units are read."""
@@ -402,6 +404,8 @@ class Rank:
     run_seconds: float
     """Wall time of the training loops of the present run; a restart resets it."""
     last_report_timestamp_seconds: float
+    since_timestamp_seconds: float | None = None
+    """Unix time from which the totals count; None if not known."""
     world_size: int | None = None
     framework: str | None = None
     precision: str | None = None

@@ -149,6 +149,8 @@ class TrainingReport:
     """False once the process has reported its end or is gone."""
     silent: bool = False
     """Whether it is alive but hidden, because it has not reported for long."""
+    born_timestamp_seconds: float | None = None
+    """Unix time at which the process started; None if that cannot be seen."""
 
 
 RAS_STATES = ("responding", "missing", "unresponsive", "dead")

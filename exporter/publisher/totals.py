@@ -160,7 +160,7 @@ class ShareIntegral:
         self.shared_time = SharedTime()
         self._sums: dict[str, Any] = {}
         """By field of `ShareTotals`."""
-        self._last_busy = started_unix_seconds
+        self._since = self._last_busy = started_unix_seconds
         self._idle_for: float | None = None
         self._seen_busy: float | None = None
         self._unopened_for: float | None = None
@@ -252,6 +252,7 @@ class ShareIntegral:
             if (value := self.shared_time.members(field, each)) is not None
         }
         return ShareTotals(
+            since_timestamp_seconds=self._since,
             **known,
             last_busy_timestamp_seconds=self._last_busy if "idle_seconds" in self._sums else None,
             idle_for_seconds=self._idle_for,

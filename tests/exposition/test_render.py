@@ -84,6 +84,43 @@ def test_metadata_is_that_of_the_catalogue(name: str) -> None:
         assert metric.documentation == family.help
 
 
+def test_openmetrics_says_since_when_a_counter_counts_if_asked() -> None:
+    """Of GPUs, instances, ranks and the exporter; not of what the driver counts."""
+    snapshot = snapshots.EXAMPLES["mixed"]
+    gpus = [
+        replace(
+            gpu,
+            shares=tuple(
+                replace(share, totals=replace(share.totals, since_timestamp_seconds=7.5))
+                for share in gpu.shares
+            ),
+        )
+        for gpu in snapshot.gpus
+    ]
+    rank = replace(snapshot.ranks[0], since_timestamp_seconds=9.0)
+    snapshot = replace(snapshot, gpus=tuple(gpus), ranks=(rank, *snapshot.ranks[1:]))
+    options = RenderOptions(created=True, started_unix_seconds=3.0)
+    text = rendered(snapshot, "openmetrics-1.0.0", options)
+    found = list(PARSERS["openmetrics-1.0.0"](text))
+    expected = {"share": 7.5, "rank": 9.0, "node": 3.0}
+    seen = set()
+    for metric in found:
+        family = CATALOGUE.get(f"{metric.name}_total")
+        created = [one for one in metric.samples if one.name.endswith("_created")]
+        counted = [one.labels for one in metric.samples if one.name.endswith("_total")]
+        if family is None or family.scope not in expected:
+            assert created == [], metric.name
+            continue
+        seen.add(family.scope)
+        known = [one for one in counted if one.get("training_job") in (None, rank.job)]
+        assert [one.labels for one in created] == known
+        assert {one.value for one in created} <= {expected[family.scope]}
+    assert seen == expected.keys()
+    for form in ("text-0.0.4", "text-1.0.0"):
+        assert rendered(snapshot, form, options) == rendered(snapshot, form)
+    assert "_created" not in rendered(snapshot, "openmetrics-1.0.0")
+
+
 @EXAMPLES
 def test_promtool_accepts_the_page(name: str) -> None:
     """promtool check metrics finds nothing to say."""

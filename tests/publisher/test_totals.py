@@ -58,6 +58,7 @@ def test_every_total_is_in_its_table() -> None:
         "seen_busy_timestamp_seconds",
         "allocated_unopened_seconds",
         "unopened_for_seconds",
+        "since_timestamp_seconds",
         "data_stall_lower_seconds",
         "data_stall_upper_seconds",
     }

@@ -413,6 +413,12 @@ class Settings:
         "Leave out the families whose whole name matches.",
         reloadable=True,
     )
+    metrics_created: bool = _switch(
+        "metrics.created",
+        "Serve OpenMetrics with _created beside each counter: since when it counts, where that is "
+        "known. A Prometheus that does not read it as that keeps it as one more series.",
+        reloadable=True,
+    )
     path_procfs: Path = _flag(
         "path.procfs",
         coerce.PATH,

@@ -52,6 +52,8 @@ class RankRecord:
         """The longest loop time of the processes that are alive, else that of the newest."""
         self.verified: bool | None = None
         """Whether the driver lists it on its GPU; None for a rank without a GPU."""
+        self.since: float | None = float("inf")
+        """Unix time at which the first of its processes started; None if that is not known."""
         self.check = StallCheck(disbelieved)
         self.waits = Waits()
         self.announced_ratio = 0.0
@@ -77,6 +79,8 @@ class RankRecord:
             return
         self.last[report.report_id] = report
         self._retired.pop(report.report_id, None)
+        born = report.born_timestamp_seconds
+        self.since = None if self.since is None or born is None else min(self.since, born)
         self._update()
         self._reported_at = max(report.received_monotonic_seconds, self._reported_at)
 
@@ -223,6 +227,7 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         processes=record.alive,
         run_seconds=record.run_seconds,
         last_report_timestamp_seconds=newest.received_timestamp_seconds,
+        since_timestamp_seconds=record.since,
         world_size=newest.world_size,
         framework=newest.framework,
         precision=newest.precision,

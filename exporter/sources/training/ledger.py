@@ -70,6 +70,8 @@ class _Entry:
     """When the process started; None if that cannot be seen."""
     born_monotonic_seconds: float
     """When it started at the earliest."""
+    born_timestamp_seconds: float | None
+    """Unix time of `started`."""
     first_monotonic_seconds: float
     first_step_seconds: float
     claim: Claim
@@ -216,6 +218,9 @@ class Ledger:
             host_pids=(peer.pid, *self._processes.ancestors(peer.pid)) if peer.pid else (),
             started=started,
             born_monotonic_seconds=now - age_seconds,
+            born_timestamp_seconds=(
+                None if started is None else arrival.timestamp_seconds - age_seconds
+            ),
             first_monotonic_seconds=now,
             first_step_seconds=claim.totals.step_seconds,
             claim=claim,
@@ -340,5 +345,6 @@ def _report(entry: _Entry) -> TrainingReport:
         announced_wait_seconds=entry.announced_wait_seconds,
         alive=alive,
         silent=entry.is_silent,
+        born_timestamp_seconds=entry.born_timestamp_seconds,
     )
     return entry.report

@@ -143,6 +143,7 @@ EXAMPLES: dict[str, tuple[str, Any]] = {
     "gpu.forget-after": ("2h", 7200.0),
     "metrics.level": ("core", "core"),
     "metrics.exclude": ("gpu_fan.*", re.compile("gpu_fan.*")),
+    "metrics.created": ("true", True),
     "path.procfs": ("/host/proc", Path("/host/proc")),
     "path.sysfs": ("/host/sys", Path("/host/sys")),
     "url": ("https://a:b@node7:1", Url("https", "node7", 1, "", "a", "b")),

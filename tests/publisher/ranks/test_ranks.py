@@ -175,6 +175,19 @@ def test_a_restarted_process_goes_on_counting() -> None:
     assert (alone.totals.steps, alone.processes) == (12, 1)
 
 
+def test_a_rank_counts_since_its_first_process_began() -> None:
+    """Also after a restart; where one of them is not seen, nobody knows."""
+    ranks = Ranks()
+    first, second = (
+        report(at, report_id=str(at), born_timestamp_seconds=at) for at in (90.0, 95.0)
+    )
+    assert after(ranks, [second]).since_timestamp_seconds == 95.0
+    assert after(ranks, [first, second]).since_timestamp_seconds == 90.0
+    assert after(ranks, [second]).since_timestamp_seconds == 90.0
+    assert after(ranks, [second, report(report_id="b")]).since_timestamp_seconds is None
+    assert after(ranks, [second]).since_timestamp_seconds is None
+
+
 def test_a_run_is_that_of_the_longest_running_process() -> None:
     """A restart resets it, the totals continue."""
     ranks = Ranks()

@@ -253,6 +253,22 @@ def test_the_age_of_a_process_grows(node: Node) -> None:
     assert node.say(step_seconds=1.2 * 86400, phase_seconds={}) == "implausible"
 
 
+def test_when_a_process_started_is_known_where_it_can_be_seen(node: Node) -> None:
+    """It does not move from report to report; of a process that is not seen there is none."""
+    node.processes.age = 10.0
+    node.say(step_seconds=1, phase_seconds={})
+    assert node.only().born_timestamp_seconds is None
+
+    node = Node()
+    node.processes.age = 10.0
+    node.processes.alive = {PEER.pid: 77}
+    born = node.clock.time() - 10.0
+    for seconds in (1, 6):
+        assert node.say(step_seconds=seconds, phase_seconds={}) == ""
+        assert node.only().born_timestamp_seconds == born
+        node.clock.advance(5.0)
+
+
 def test_loop_time_grows_no_faster_than_time(node: Node) -> None:
     """Whatever its age: a job that is a month old cannot make up a month within a second."""
     assert node.say(step_seconds=0, phase_seconds={}) == ""

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -194,14 +194,14 @@ def instance(node: int) -> str:
 
 
 @contextmanager
-def served(fleet: Fleet) -> Iterator[int]:
-    """Serve /0/metrics, /1/metrics …; the port."""
+def served(page: Callable[[int], bytes]) -> Iterator[int]:
+    """Serve /0/metrics, /1/metrics …, each the page of a node; the port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            body = gzip.compress(fleet.page(int(self.path.split("/")[1])), 1)
+            body = gzip.compress(page(int(self.path.split("/")[1])), 1)
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Encoding", "gzip")
@@ -320,7 +320,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     program = shutil.which("prometheus")
     if program is None:
         raise RuntimeError("prometheus is not on the PATH")
-    with served(fleet) as port:
+    with served(fleet.page) as port:
         os.environ["GOMAXPROCS"] = str(CORES)
         text = config(port, arguments.nodes, rule_folder, arguments.scrape)
         empty = yaml.safe_dump({"global": {"scrape_interval": "15s"}, **LATE})
@@ -336,7 +336,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
             for name, content in texts.items():
                 (rule_folder / name).write_text(content, encoding="utf-8")
             (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
-            _reload(server)
+            reload(server)
             filled = recorded.fill(
                 lambda name: _ask(own, f"/api/v1/query?query={name}")["result"],
                 lambda request: write(f"http://{server.address}", request),
@@ -358,9 +358,12 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     return groups, line
 
 
-def _reload(server: Process) -> None:
+def reload(server: Process) -> None:
+    """Have Prometheus read its configuration and rules again."""
+    loaded = "Completed loading of configuration file"
+    before = len(server.lines(loaded))
     server.signal(SIGHUP)
-    wait_until(lambda: len(server.lines("Completed loading of configuration file")) > 1, 60)
+    wait_until(lambda: len(server.lines(loaded)) > before, 60)
 
 
 def main(words: Sequence[str] | None = None) -> int:

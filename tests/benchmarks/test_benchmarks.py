@@ -154,6 +154,18 @@ def test_rules_prints_one_line_for_each_group() -> None:
     assert 2 <= int(filled[1]) <= int(filled[2])
 
 
+def test_sizing_prints_what_a_series_and_a_pod_cost() -> None:
+    """A new pod on a GPU is one series of the page, and its rank all that a rank has."""
+    require_tool("prometheus")
+    output = run("sizing", "--nodes=1", "--hours=0.1", "--settle=12")
+    assert 0.5 < float(cells(output, "bytes a sample, chunks")[1]) < 16
+    assert float(cells(output, "kB of memory a series")[1]) > 0
+    assert float(cells(output, "recorded a GPU")[1]) > 1
+    assert cells(output, "new series a pod, scraped")[1] == "1.0"
+    assert float(cells(output, "new series a rank, scraped")[1]) > 10
+    assert float(cells(output, "new series a pod, recorded")[1]) > 0
+
+
 def test_a_written_past_is_what_the_server_answers(
     tmp_path: Path, processes: list[Process]
 ) -> None:

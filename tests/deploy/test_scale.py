@@ -14,6 +14,7 @@ import yaml
 
 from exporter.exposition.catalogue import CATALOGUE
 from tests.conftest import require_tool
+from tests.deploy import sizing
 from tests.deploy.keep import FILES, METRIC, written
 from tests.deploy.remote import DOCS, configurations
 from tests.rules.rules import RECORDED_NAME, RULES_BY_GROUP, recorded_in
@@ -49,6 +50,13 @@ def test_the_lists_of_metrics_are_current() -> None:
     """`make docs` writes them."""
     page = (DOCS / "scale.md").read_text(encoding="utf-8")
     assert written(page) == page
+
+
+def test_the_tables_of_sizes_are_current() -> None:
+    """`make docs` writes them, and every level has more than the one before."""
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    assert sizing.written(page) == page
+    assert all(core <= full for core, full in sizing.counts().values())
 
 
 @pytest.mark.parametrize("name", FILES)

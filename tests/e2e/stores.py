@@ -68,7 +68,8 @@ class Written:
     """By Unix time in milliseconds."""
 
 
-def _parsed(series: str, instance: str) -> Labels:
+def parsed(series: str, instance: str) -> Labels:
+    """Return the labels of a series of a node's page once it is scraped, its name among them."""
     name, _, inner = series.partition("{")
     pairs = ((key, json.loads(f'"{value}"')) for key, value in _LABEL.findall(inner))
     return {"__name__": name, **dict(pairs), "job": "roofline-exporter", "instance": instance}
@@ -93,7 +94,7 @@ def _scraped(instance: str, scenario: str) -> list[Written]:
             found[series].append((at, STALE))
         last = set(now)
         clock.advance(SCRAPE_SECONDS)
-    return [Written(_parsed(series, instance), samples) for series, samples in found.items()]
+    return [Written(parsed(series, instance), samples) for series, samples in found.items()]
 
 
 def counters_change(series: Iterable[Written]) -> list[int]:

@@ -24,7 +24,7 @@ SOURCE = """
 import os, time, torch
 from roofline_job import phase
 from torch.utils.data import DataLoader, Dataset
-
+{first}
 def burn(seconds):
     end = time.process_time() + seconds
     while time.process_time() < end:
@@ -70,6 +70,7 @@ def line(
     persistent: bool = False,
     body: str = "",
     after: str = "",
+    first: str = "",
 ) -> str:
     """Return the line of such a job."""
     pytest.importorskip("torch")
@@ -81,6 +82,7 @@ def line(
         persistent=persistent,
         body=body,
         after=after,
+        first=first,
     )
     done = ran(folder, source)
     assert done.returncode == 0, done.stderr
@@ -131,6 +133,35 @@ def test_workers_that_compute_are_told_from_workers_that_sleep(tmp_path: Path) -
     said = causes(line(tmp_path, "burn(0.03)", workers=1, batches=100, persistent=True))
     assert said in (["too_few_workers"], ["workers_cpu_bound"])
     assert causes(line(tmp_path, "time.sleep(0.05)", workers=2, batches=120)) == []
+
+
+FREE_CORES = """
+from roofline_job import workers as seen
+seen._idle_seconds = lambda cores: 1.5 * time.monotonic()
+"""
+"""What /proc/stat counts where one and a half cores are free; here others have them."""
+TIMED = "begun = time.monotonic(); burn(0.05); return torch.full((4,), time.monotonic() - begun)"
+"""A batch that tells how long it took: the step takes half as long, on a busy machine, too."""
+
+
+@pytest.mark.slow
+def test_too_few_workers_and_the_advice_halves_the_stall(tmp_path: Path) -> None:
+    """One worker that computes all the time; of the machine, only its free cores are stated."""
+
+    def with_workers(number: int) -> str:
+        step = "time.sleep(0.5 * float(batch[0][0]))"
+        return line(tmp_path, TIMED, workers=number, batches=100, body=step, first=FREE_CORES)
+
+    said = with_workers(1)
+    assert causes(said) == ["too_few_workers"]
+    knob = re.search(r"1\.5 cores are free\. Set num_workers=(\d+) \(it is 1\)", said)
+    assert knob
+    for _ in range(2):
+        better = with_workers(int(knob[1]))
+        if stall(better) <= stall(said) / 2:
+            break
+    assert causes(better) == []
+    assert stall(better) <= stall(said) / 2
 
 
 @pytest.mark.slow
@@ -189,6 +220,7 @@ def test_sigterm_ends_a_job_with_the_cause(tmp_path: Path) -> None:
         persistent=False,
         body="if number == 100: os.kill(os.getpid(), 15)",
         after="",
+        first="",
     )
     done = ran(tmp_path, source)
     assert done.returncode == -signal.SIGTERM

@@ -48,7 +48,6 @@ docs: $(READY) ## Regenerate the generated parts of docs/, and what is loaded as
 	$(BIN)/python -m tests.web.api.schema exporter/web/api/openapi.json
 	$(BIN)/python -m tests.specs.bundle exporter/specs/gpus.json
 	$(BIN)/python -m tests.specs.job_peaks roofline_job/peaks.json
-	$(BIN)/python -m tests.derive.diagnosis.job_causes roofline_job/causes.json
 
 dashboards: $(READY) ## Regenerate the Grafana dashboards (needs Python 3.11)
 	@$(BIN)/python -m dashboards

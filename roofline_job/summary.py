@@ -26,7 +26,6 @@ FILE_VARIABLE = "ROOFLINE_JOB_SUMMARY_FILE"
 """In the job's environment: the path of `run --summary`."""
 NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
 TOO_SHORT = "it ended before one of its steps was counted"
-MOST_CAUSES = 2
 _SECOND = 1_000_000_000
 _SCALES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
 
@@ -72,6 +71,8 @@ def write_nothing_measured() -> None:
 
 
 def _measured(account: Account, ranks: int) -> str:
+    from . import diagnosis
+
     idles_ns, phases_ns, wall_ns = account.times_ns()
     steps = account.counts.totals()[0]
     did = f"{steps:,} {'step' if steps == 1 else 'steps'}"
@@ -80,30 +81,12 @@ def _measured(account: Account, ranks: int) -> str:
         waits.append(f"waited {_time(phases_ns['data'], wall_ns, ' of the loop')} for data")
     if "data" in idles_ns:
         waits.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
-    why = _why(account)
+    why = diagnosis.why(account)
     parts = [did, *computed, *waits] if why.startswith(":") else [did, *waits, *computed]
     whose = f"rank 0 of {ranks}: " if ranks > 1 else ""
     if not whose and parent() is not None:
         whose = f"process {os.getpid()}: "
     return whose + ", ".join(parts) + why
-
-
-def _why(account: Account) -> str:
-    """Return the first known causes: ": the loader has ... . Set ... (URL)"; one of waits first."""
-    from . import diagnosis
-
-    found = sorted(diagnosis.causes(account), key=lambda cause: not cause.is_of_waits)
-    text = ""
-    for cause in found[:MOST_CAUSES]:
-        begins = (
-            f": {cause.finding}" if cause.is_of_waits and not text else f". {_up(cause.finding)}"
-        )
-        text += f"{begins}. {_up(cause.advice)} ({cause.address})"
-    return text
-
-
-def _up(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
 
 
 def _computed(account: Account) -> Iterator[str]:

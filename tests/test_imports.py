@@ -107,15 +107,21 @@ def _circles(imports: dict[str, set[str]]) -> dict[str, set[str]]:
     return imports
 
 
-def test_the_daemon_has_nothing_of_the_client_but_run() -> None:
-    """What is in the job and what is on the node are two programs; they may differ in version."""
+def test_the_daemon_has_nothing_of_the_client_but_run_and_causes() -> None:
+    """What is in the job and what is on the node are two programs; they may differ in version. Each
+    judges and says causes by its own copy of one module, which is data and pure functions."""
     found = {
         (module, name)
         for module, path in FILES.items()
         for name in _modules(ast.parse(path.read_text(encoding="utf-8")))
         if name.partition(".")[0] == "roofline_job"
     }
-    assert found == {("cli.main", "roofline_job.launch")}
+    others = {each for each in found if not each[1].startswith("roofline_job.causes.")}
+    assert others == {("cli.main", "roofline_job.launch")}
+    assert {_room(module) for module, _ in found - others} == {
+        *("model", "derive", "publisher", "web", "cli")
+    }
+    assert _of_client(CLIENT / "causes.py")[1] == set()
 
 
 # The client

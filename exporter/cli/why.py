@@ -92,8 +92,9 @@ def _only(snapshot: Snapshot, name: str) -> Snapshot:
 def _said(snapshot: Snapshot, *, everything: bool) -> Iterator[str]:
     """Yield what is diagnosed; of GPUs without a cause nothing, unless they were asked for."""
     from exporter.web.facts import lines_of
-    from exporter.web.wording.diagnosis import address, not_known, sentences, shown
+    from exporter.web.wording.diagnosis import address, not_known, sentences
     from exporter.web.wording.summary import headline
+    from roofline_job.causes import shown
 
     quiet = 0
     for _, share, _, facts in lines_of(snapshot):

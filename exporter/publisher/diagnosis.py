@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.derive import waits
-from exporter.derive.diagnosis.evaluate import judged, numbers_of
 from exporter.derive.diagnosis.evidence import share_evidence
 from exporter.derive.diagnosis.peers import Evidence, peers
 from exporter.derive.diagnosis.recoverable import recoverable
+from exporter.model.causes import CAUSES
 from exporter.model.diagnosis import Diagnosis
 from exporter.model.snapshot import Gpu, Rank, Share
+from roofline_job.causes import judged
 
 
 def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[Gpu, ...]:
@@ -35,7 +36,7 @@ def _diagnosed(
     gpu: Gpu, share: Share, ranks: Sequence[Rank], now: float, beside: Evidence
 ) -> Share:
     evidence = share_evidence(gpu, share, ranks, now, beside)
-    causes, missing = judged(evidence)
+    causes, missing = judged(evidence, CAUSES)
     if not causes and not missing:
         return share
     worst, verified = waits.worst_rank(ranks), [rank for rank in ranks if rank.verified]
@@ -46,7 +47,7 @@ def _diagnosed(
             Diagnosis(
                 cause=cause.slug,
                 job=None if worst is None else worst.job,
-                evidence=numbers_of(cause, evidence),
+                evidence=cause.numbers(evidence),
                 recoverable_lower_seconds=None if cost is None else cost.lower,
                 recoverable_upper_seconds=None if cost is None else cost.upper,
             )

@@ -65,7 +65,7 @@ def test_wheel_holds_the_packages_alone(tmp_path: Path) -> None:
     scripts = zipfile.ZipFile(wheel).read(f"{wheels}.dist-info/entry_points.txt").decode()
     assert scripts == "[console_scripts]\nroofline-exporter = roofline_job.command:main\n"
     assert not [name for name in names if name.endswith((".pyc", ".so"))]
-    assert {"roofline_job/peaks.json", "roofline_job/causes.json"} <= set(names)
+    assert {"roofline_job/peaks.json"} <= set(names)
 
 
 def _locked(name: str) -> dict[str, str]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
@@ -13,9 +14,8 @@ from exporter.model.diagnosis import HostActivity
 from exporter.model.host import WORKER
 from exporter.model.reading import COMPUTE_KINDS, Device, Process
 from exporter.model.snapshot import Gpu, Rank, Share
+from roofline_job.causes import host_evidence, workers_to_try
 
-FIRST_WORKERS = 4
-"""The number of workers to begin with (stas00/ml-engineering, dataloader)."""
 THERMAL = {"sw_thermal", "hw_thermal"}
 OF_LOOP = ("h2d", "checkpoint", "logging")
 """The phases whose share of the loop is evidence."""
@@ -44,7 +44,7 @@ def share_evidence(
     if worst is not None:
         found |= _of_job(worst)
     if host is not None:
-        found |= host_evidence(host, found.get("workers_count"))
+        found |= _of_host(host, found.get("workers_count"))
     found["workers_to_try_count"] = workers_to_try(found)
     return {name: float(value) for name, value in found.items() if value is not None}
 
@@ -125,30 +125,9 @@ def _part(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def host_evidence(host: HostActivity, workers: float | None) -> dict[str, float | None]:
+def _of_host(host: HostActivity, workers: float | None) -> dict[str, float | None]:
     """Return what a job does on its host; `workers` is the number that the job states."""
     count = host.workers if workers is None else workers
     if workers is None and not count and host.method != "client":
         count = None  # from outside, a loader of threads, as tf.data's, looks like one without
-    cores, busy = host.cores, host.cores_busy
-    return {
-        "workers_count": count,
-        "worker_running_ratio": host.worker_running_ratio,
-        "worker_blocked_ratio": host.worker_blocked_ratio,
-        "cores_count": cores,
-        "free_cores": None if cores is None or busy is None else max(0.0, cores - busy),
-        "workers_per_core_ratio": _part(count, cores),
-        "read_size_bytes": host.read_size_bytes,
-    }
-
-
-def workers_to_try(found: Mapping[str, float | None]) -> float | None:
-    """Return how many workers to try next: twice as many, as far as cores are free for them."""
-    workers, cores, free = (
-        found.get(name) for name in ("workers_count", "cores_count", "free_cores")
-    )
-    if workers is None:
-        return None
-    most = FIRST_WORKERS if cores is None else max(1.0, cores - 1)  # one is for the loop
-    wanted = min(2 * workers, workers + (free or 0.0)) if workers else min(FIRST_WORKERS, most)
-    return float(int(most if cores is not None and workers > cores else wanted))
+    return host_evidence(asdict(host), count)

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from exporter.model.causes import CAUSES, Cause
+from exporter.model.causes import CAUSES
 from exporter.model.diagnosis import Diagnosis
 from exporter.web.wording.facts import Facts
-from exporter.web.wording.numbers import capitalised, fixed, percent
-from exporter.web.wording.summary import DOCUMENTATION
+from exporter.web.wording.numbers import capitalised, fixed
+from roofline_job.causes import PAGE, filled
 
-_CAUSES: Mapping[str, Cause] = {cause.slug: cause for cause in CAUSES}
+_CAUSES = {cause.slug: cause for cause in CAUSES}
 
 
 def said(diagnosis: Diagnosis) -> tuple[str, str]:
@@ -23,12 +22,7 @@ def said(diagnosis: Diagnosis) -> tuple[str, str]:
     slug, evidence = diagnosis.cause, diagnosis.evidence
     if slug not in _CAUSES:  # of a newer daemon
         return slug.replace("_", " "), "see its documentation"
-
-    def filled(text: str) -> str:
-        return re.sub(r"\{(\w+)\}", lambda at: numbers.get(at[1], "more"), text)
-
-    numbers = {name: shown(name, value) for name, value in evidence.items()}
-    return filled(_CAUSES[slug].finding), filled(_CAUSES[slug].advice)
+    return filled(_CAUSES[slug].finding, evidence), filled(_CAUSES[slug].advice, evidence)
 
 
 def sentence(diagnosis: Diagnosis) -> str:
@@ -51,7 +45,7 @@ def sentences(diagnosis: Diagnosis) -> str:
 
 def address(cause: str) -> str:
     """Return the address of a cause's section of the documentation."""
-    return f"{DOCUMENTATION}/blob/main/docs/causes.md#{cause}"
+    return f"{PAGE}#{cause}"
 
 
 def causes(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str]:
@@ -73,14 +67,3 @@ def not_known(missing_evidence: Sequence[str]) -> str:
             " a job that is started with roofline-exporter run -- sees them itself"
         )
     return f"not known why: {', '.join(missing_evidence)} unknown" if missing_evidence else ""
-
-
-def shown(name: str, value: float) -> str:
-    """Return a piece of evidence with its unit, which its name ends with."""
-    if name.endswith("_ratio") and not name.endswith("per_core_ratio"):
-        return percent(value)
-    if name.endswith("_seconds"):
-        return f"{fixed(value * 1e3, 1)} ms"
-    if name.endswith("_bytes"):
-        return f"{fixed(value / 1e6, 1)} MB" if value >= 1e6 else f"{fixed(value / 1e3, 0)} kB"
-    return fixed(value, 0) if value == int(value) else fixed(value, 1)

@@ -7,6 +7,7 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -14,12 +15,13 @@ from hypothesis import strategies as st
 
 from exporter.derive.diagnosis import evidence as given_evidence
 from exporter.derive.diagnosis import peers
-from exporter.derive.diagnosis.evaluate import CONDITIONS, condition, judged, numbers_of
 from exporter.derive.diagnosis.evidence import OF_LOOP
-from exporter.model.causes import CAUSES, THRESHOLDS, WAITS_FOR_DATA
+from exporter.model.causes import CAUSES
+from roofline_job import causes, diagnosis
+from roofline_job.causes import JOB_CAUSES, THRESHOLDS, WAITS_FOR_DATA, condition, judged
 
 NAMED = sorted(
-    {name for conditions in CONDITIONS.values() for name, _, _ in conditions}.union(
+    {name for cause in CAUSES for name, _, _ in cause.conditions}.union(
         *(re.findall(r"\{(\w+)\}", cause.finding + cause.advice) for cause in CAUSES)
     )
 )
@@ -192,19 +194,19 @@ NEAR_MISSES = [(slug, change) for slug, (_, changes) in CASES.items() for change
 
 
 def slugs(evidence: Mapping[str, float]) -> list[str]:
-    return [cause.slug for cause in judged(evidence)[0]]
+    return [cause.slug for cause in judged(evidence, CAUSES)[0]]
 
 
 def missing(evidence: Mapping[str, float]) -> list[str]:
-    return judged(evidence)[1]
+    return judged(evidence, CAUSES)[1]
 
 
 def test_the_table_is_complete_and_readable() -> None:
     """Every condition and every place in a text is evidence that is looked for."""
     assert tuple(cause.slug for cause in CAUSES) == tuple(CASES)
     looked_for = {f"{name}_of_loop_ratio" for name in (*OF_LOOP, "loader_start")}
-    for module in (given_evidence, peers):
-        nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    for module in (given_evidence, peers, causes):
+        nodes = ast.walk(_tree(module))
         looked_for |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
     assert [name for name in NAMED if name not in looked_for] == []
     words = " ".join(text for cause in CAUSES for text in cause.when)
@@ -216,8 +218,8 @@ def test_its_evidence_shows_a_cause_alone(slug: str) -> None:
     """Neighbours are excluded."""
     evidence, _ = CASES[slug]
     assert slugs(evidence) == [slug]
-    (cause,), _ = judged(evidence)
-    assert {name for name, _, _ in CONDITIONS[cause]} <= numbers_of(cause, evidence).keys()
+    (cause,), _ = judged(evidence, CAUSES)
+    assert {name for name, _, _ in cause.conditions} <= cause.numbers(evidence).keys()
 
 
 @pytest.mark.parametrize(("slug", "change"), NEAR_MISSES)
@@ -253,3 +255,17 @@ def test_missing_evidence_is_only_what_could_still_decide() -> None:
 def test_a_condition_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises((KeyError, ValueError)):
         condition(text)
+
+
+def test_a_job_looks_for_all_that_its_own_causes_need() -> None:
+    """The others need a node."""
+    nodes = [node for module in (causes, diagnosis) for node in ast.walk(_tree(module))]
+    known = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    known |= {f"{phase}_of_loop_ratio" for phase in OF_LOOP}
+    needed = {name for cause in JOB_CAUSES for name, _, _ in cause.conditions}
+    assert needed <= known
+    assert CAUSES[: len(JOB_CAUSES)] == JOB_CAUSES
+
+
+def _tree(module: ModuleType) -> ast.AST:
+    return ast.parse(inspect.getsource(module))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.model.causes import CAUSES, THRESHOLDS, WAITS_FOR_DATA, Cause
+from exporter.model.causes import CAUSES
+from roofline_job.causes import THRESHOLDS, WAITS_FOR_DATA, Cause
 
 PAGE = (Path(__file__).parents[3] / "docs/causes.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from exporter.cli import config
@@ -16,28 +17,29 @@ from exporter.errors import ConfigError, one_line
 
 NOT_KNOWN = 3
 """The exit code where a --fail-if needs a number that is not known."""
-_TITLES = ("", "A", "B", "CHANGE", "")
 
 
-def _column(at: int) -> Column[tuple[str, ...]]:
-    return Column(_TITLES[at], lambda row: Cell(row[at]), at, most=40, right=0 < at < 4)
+def _cell(at: int, row: tuple[str, ...]) -> Cell:
+    return Cell(row[at])
+
+
+COLUMNS = [
+    Column(title, partial(_cell, at), at, most=40, right=0 < at < 4)
+    for at, title in enumerate(("", "A", "B", "CHANGE", ""))
+]
 
 
 def add_options(parser: config.Parser) -> None:
     """Add the options of the command."""
+    add = parser.own.add_argument
     for name, text in (("a", "What run --summary wrote before."), ("b", "And after a change.")):
-        parser.own.add_argument(name, metavar=name.upper(), help=text).required = False
-    parser.own.add_argument(
-        "--fail-if",
-        action="append",
-        default=[],
-        metavar="EXPR",
-        help="Exit with 1 if it holds: for a number of B, such as 'wait>20%%', or with a sign for "
-        "its change, such as 'steps_per_second<-10%%'. Exit with 3 if that is not known.",
+        add(name, metavar=name.upper(), help=text).required = False
+    text = (
+        "Exit with 1 if it holds: for a number of B, such as 'wait>20%%', or with a sign for "
+        "its change, such as 'steps_per_second<-10%%'. Exit with 3 if that is not known."
     )
-    parser.own.add_argument(
-        "--format", default="text", metavar="FORMAT", help="text or json. (default: text)"
-    )
+    add("--fail-if", action="append", default=[], metavar="EXPR", help=text)
+    add("--format", default="text", metavar="FORMAT", help="text or json. (default: text)")
 
 
 def run(invocation: Invocation) -> int:
@@ -48,31 +50,26 @@ def run(invocation: Invocation) -> int:
     if given.b is None:
         raise ConfigError("compare: expected two files of run --summary, such as a.json b.json")
 
-    from exporter.cli.compare.comparison import FIGURES, not_comparable, rows, value
-    from exporter.cli.compare.condition import condition
+    from exporter.cli.compare.comparison import condition, figures, not_comparable, rows
     from exporter.cli.compare.job_summary import read_summary
 
     conditions = [condition(text) for text in given.fail_if]
-    jobs = a, b = read_summary(Path(given.a)), read_summary(Path(given.b))
+    a, b = (read_summary(Path(path)) for path in (given.a, given.b))
     warnings = list(not_comparable(a, b))
     outcomes = {each.text: each.holds(a, b) for each in conditions}
+    found = {holds for holds, _ in outcomes.values()}
     if form == "json":
-        of_a, of_b = (
-            {name: found for name in FIGURES if (found := value(job, name)) is not None}
-            for job in jobs
-        )
         held = {text: holds for text, (holds, _) in outcomes.items()}
-        answer = {"a": of_a, "b": of_b, "not_comparable": warnings, "fail_if": held}
+        answer = {"a": figures(a), "b": figures(b), "not_comparable": warnings, "fail_if": held}
         lines = [json.dumps(answer, indent=2)]
     else:
-        columns = [_column(at) for at in range(len(_TITLES))]
-        table = laid_out(columns, list(rows(a, b)), screen_of(sys.stdout, invocation.environ))
-        titles = [safe(f"A: {given.a}, {a.job}"), safe(f"B: {given.b}, {b.job}")]
-        lines = [*titles, *table, *(safe(f"not comparable: {each}") for each in warnings)]
+        titles = (f"A: {given.a}, {a.job}", f"B: {given.b}, {b.job}")
+        table = laid_out(COLUMNS, list(rows(a, b)), screen_of(sys.stdout, invocation.environ))
+        notes = (f"not comparable: {each}" for each in warnings)
+        lines = [*map(safe, titles), *table, *map(safe, notes)]
     for line in lines:
         print(encodable(line, sys.stdout.encoding))
     for text, (holds, why) in outcomes.items():
         if holds is not False:
             print(f"roofline-exporter: --fail-if {one_line(text)}: {why}", file=sys.stderr)
-    any_of = {holds for holds, _ in outcomes.values()}
-    return FAILED if True in any_of else NOT_KNOWN if None in any_of else STOPPED
+    return FAILED if True in found else NOT_KNOWN if None in found else STOPPED

@@ -19,8 +19,6 @@ from exporter.files import read_regular
 from exporter.sources.recording.lines import InvalidLine, decode
 
 MOST_BYTES = 1 << 18
-OF_DAEMON = frozenset({"saturation_ratio", "saturation_bounds", "energy_joules", "gpu_seconds"})
-"""The keys that only a daemon can know: `with_daemon` adds them."""
 Amount = Annotated[float, Field(ge=0, le=1e30)]
 Count = Annotated[int, Field(ge=0, le=10**18)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
@@ -60,8 +58,9 @@ def read_summary(path: Path) -> JobSummary:
     try:
         return parsed(read_regular(path, MOST_BYTES))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(one_line(f"{path}: {reason}")) from None
+        raise ConfigError(
+            one_line(f"{path}: {getattr(error, 'strerror', None) or error}")
+        ) from None
 
 
 def parsed(content: bytes) -> JobSummary:
@@ -75,13 +74,10 @@ def parsed(content: bytes) -> JobSummary:
 
 
 def with_daemon(content: bytes, known: Mapping[str, object]) -> bytes:
-    """Return the content of a file with what a daemon knows of its job, by the keys `OF_DAEMON`.
+    """Return the content of a file with what a daemon knows of its job.
 
-    Raises:
-        ValueError: it is no summary, or would be none with what is added.
+    Raises ValueError where it is no summary, or would be none then.
     """
-    if not known.keys() <= OF_DAEMON:
-        raise ValueError(f"expected keys of {sorted(OF_DAEMON)}, got {sorted(known)}")
     parsed(content)
     merged = json.dumps({**json.loads(content), **known}, indent=2, allow_nan=False) + "\n"
     parsed(merged.encode())

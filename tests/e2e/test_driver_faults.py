@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import ctypes.util
-import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require_tool
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
-from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, FakeNvml, fault
-from tests.waiting import wait_until
+from tests.fake_nvml import FakeNvml, fault
 
 RECOVERY_SECONDS = 10.0
 OBSERVED_SECONDS = 2.5
@@ -165,72 +160,3 @@ def test_a_reloaded_driver_is_initialised_again(
 
 def _message(line: str) -> str:
     return line.partition(" msg=")[2]
-
-
-def _make_it_start_over(driver: FakeNvml, *others: dict[str, Any]) -> None:
-    """Let one reading of every GPU be refused until the library is initialised again."""
-    initialised = driver.calls()["nvmlInitWithFlags"]
-    driver.update(faults=[*others, fault("nvmlDeviceGetMemoryInfo*", error=1)])
-    wait_until(lambda: driver.calls()["nvmlInitWithFlags"] > initialised, 5, "another init")
-
-
-@pytest.mark.parametrize(
-    ("version", "missing"),
-    [("470.256.02", DRIVER_470), ("535.183.06", DRIVER_535), ("550.163.01", DRIVER_550)],
-    ids=["470", "535", "550"],
-)
-def test_older_drivers_serve_a_valid_page(
-    make_driver: MakeDriver, start: StartDaemon, version: str, missing: tuple[str, ...]
-) -> None:
-    """Symbols that a driver does not have cost their readings, and nothing else."""
-    devices = [H100, {"product": "t4", "utilization": 40}, {"product": "v100-sxm2"}]
-    daemon = start(
-        make_driver({"devices": devices, "driver_version": version}, missing=missing), wait_for=3
-    )
-    page = daemon.metrics()
-    for gpu in map(str, range(3)):
-        ((info, _),) = page.rows("gpu_info", gpu=gpu)
-        assert info["driver_version"] == version
-        for name in (
-            "gpu_utilization_ratio",
-            "gpu_power_watts",
-            "gpu_memory_used_bytes",
-            "gpu_energy_joules_total",
-            "gpu_saturation_upper_ratio",
-            "gpu_held",
-        ):
-            assert page.get(name, gpu=gpu) is not None, (name, gpu)
-    ((source, _),) = page.rows("gpu_saturation_source_info", gpu="0")
-    assert source["source"] == ("estimate" if version.startswith("470") else "gpm")
-    assert not daemon.lines("level=error")
-    assert not daemon.lines("Traceback")
-    _check_with_promtool(daemon)
-
-
-def _check_with_promtool(daemon: Daemon) -> None:
-    promtool = require_tool("promtool")
-    result = subprocess.run(
-        [promtool, "check", "metrics"],
-        input=daemon.get("/metrics").body,
-        capture_output=True,
-        check=False,
-        env={"PATH": os.environ["PATH"]},
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
-
-
-@retry_once
-def test_threads_do_not_pile_up_behind_a_wedge(make_driver: MakeDriver, start: StartDaemon) -> None:
-    """While one GPU hangs, a driver that is initialised again costs no more threads."""
-    driver = make_driver(TWO_GPUS)
-    daemon = start(driver, wait_for=2)
-    threads_before = daemon.threads()
-    wedge = fault("*", gpu=0, hang=True)
-    driver.update(faults=[wedge])
-    daemon.find_in_line("GPU 0 .*hung", 6)
-    _make_it_start_over(driver, wedge)
-    driver.update(faults=[wedge])
-    daemon.wait_for_page(RECOVERY_SECONDS, "the healthy GPU", gpu0=0, gpu1=1)
-    assert daemon.threads() <= threads_before + 1
-    driver.update(faults=[])
-    daemon.wait_for_gpus(2, RECOVERY_SECONDS)

@@ -149,18 +149,6 @@ def test_certificates_are_exchanged_within_one_scrape(
     assert _ask(daemon, client_context("second", client("second"))) == 200
 
 
-def test_a_client_whose_authority_is_gone_is_out_after_one_scrape(
-    ends: Ends, start: StartDaemon, scrape: Scrape
-) -> None:
-    """The connection that it keeps ends with the next answer, and no other is let in."""
-    _, server = scraped_with_certificates(ends, start, scrape)
-
-    (ends.node / "clients.pem").write_bytes(ca_pem("second"))
-    wait_for_scrapes(server, 3)
-
-    assert value(server, "up") == 0
-
-
 @pytest.mark.parametrize("tls", ["", TLS], ids=["plain", "tls"])
 def test_passwords_are_exchanged_within_one_scrape(
     ends: Ends, start: StartDaemon, scrape: Scrape, tls: str
@@ -184,28 +172,6 @@ def test_passwords_are_exchanged_within_one_scrape(
     ends.config.write_text(tls + users(b"autumn"))
     wait_for_scrapes(server, 3)
     assert value(server, "up") == 0
-
-
-def test_a_broken_file_is_scraped_as_such(ends: Ends, start: StartDaemon, scrape: Scrape) -> None:
-    """On the connection that was let in before; it heals without a restart."""
-    ends.renew_node("first")
-    daemon = ends.start_daemon(start, TLS)
-    server = scrape(daemon, "tls_config: {ca_file: node-ca.pem}")
-    ends.renew_scraper("first")
-    is_up(server)
-
-    ends.config.write_text(TLS + "  min_version: TLS9\n")
-    wait_until(lambda: value(server, "roofline_exporter_web_config_success") == 0, 10)
-    with pytest.raises((ssl.SSLError, ConnectionError)):
-        _ask(daemon, client_context())
-    ends.config.write_text(TLS)
-    wait_until(lambda: value(server, "roofline_exporter_web_config_success") == 1, 10)
-
-    assert _ask(daemon, client_context()) == 200
-    [line] = daemon.lines("the web configuration cannot be used")
-    assert "web.yml:4: key 'tls_server_config.min_version': 'TLS9' is not known" in line
-    assert len(daemon.lines("the web configuration can be used again")) == 1
-    assert missed(server, 4) == 0
 
 
 def test_the_page_is_live_over_tls_with_a_password(

@@ -66,7 +66,7 @@ def test_before_the_first_interval_has_ended_all_is_being_measured(name: str) ->
     assert headline(page).text == f"{len(page)} GPUs are being measured"
 
 
-@pytest.mark.parametrize("interval", [0.25, 1.0, 5.0])
+@pytest.mark.parametrize("interval", [pytest.param(0.25, marks=pytest.mark.slow), 1.0, 5.0])
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_words_fit_together_from_the_first_second_on(name: str, interval: float) -> None:
     """No stall above the idle time, nothing at 0 % that is busy, nothing starved of data that is

@@ -172,36 +172,6 @@ def test_without_a_release_that_fits_there_is_one_line_of_advice(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
-def test_a_crash_in_the_library_is_one_failure_and_the_next_child_measures(node: Make) -> None:
-    here = node(("AD102",), "crash cuptiPmSamplingEnable")
-    gpu = here.open()
-    here.run()
-    here.step_until(here.state_is(gpu, "unreachable"), "its state")
-    assert here.failures == 1
-
-    here.fake.play()
-    here.advance(1.0)
-
-    assert here.activity(gpu).sm == pytest.approx(0.1)
-    here.step_until(here.state_is(gpu, None), "its state ends")
-
-
-def test_a_call_that_does_not_return_is_ended_from_outside(node: Make) -> None:
-    here = node(("AD102",), "hang cuptiPmSamplingDecodeData")
-    gpu = here.open()
-    here.run()
-    here.step_until(lambda: "cuptiPmSamplingDecodeData" in here.fake.calls(), "the hang")
-    here.step(10)
-
-    here.pass_in_silence(6.0)
-    here.step_until(here.state_is(gpu, "unreachable"), "its state")
-
-    assert here.failures == 1
-    here.fake.play()
-    here.advance(2.0)
-    assert here.activity(gpu).sm == pytest.approx(0.1)
-
-
 @pytest.mark.parametrize("package", RELEASES)
 def test_what_the_real_library_chooses_is_sampled(
     node: Make, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

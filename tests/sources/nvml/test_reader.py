@@ -443,13 +443,6 @@ def test_idle_and_requested_clocks_are_no_throttling(open_gpu: Open, reasons: in
     assert vitals(rig.source(), rig).throttle_reasons == frozenset()
 
 
-def test_cold_memory_sensor_is_absent(open_gpu: Open) -> None:
-    """A memory temperature of zero is what a missing sensor reads."""
-    rig = open_gpu(temperature={"memory": 0})
-
-    assert vitals(rig.source(), rig).memory_temperature_celsius is None
-
-
 @pytest.mark.parametrize(
     ("product", "family"),
     [("h100-sxm", "throughput"), ("b200", "count"), ("h100-sxm", "both"), ("h100-sxm", "none")],

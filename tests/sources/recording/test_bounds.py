@@ -26,7 +26,7 @@ Plain = dict[str, Any]
 
 def written(path: Path, lines: Iterable[bytes]) -> Path:
     """Compress lines as they come: together they may be larger than the memory."""
-    stream = zlib.compressobj(9, wbits=31)
+    stream = zlib.compressobj(1, wbits=31)
     with path.open("wb") as file:
         for line in (HEADER, *lines):
             file.write(stream.compress(line + b"\n"))

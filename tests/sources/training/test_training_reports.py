@@ -139,15 +139,6 @@ def test_refusals_are_told_of_once_a_minute(
     assert logged[1].endswith(" (4 more for that reason since the last such line)")
 
 
-def test_a_flood_is_refused(make_source: MakeSource, path: str) -> None:
-    """Beyond 5,000 at once a user has to wait; tests/abuse has another one heard meanwhile."""
-    source = make_source(path, clock=ManualClock())
-    deliver(source, path, *[b"no"] * 5300)
-
-    assert source.rejected_total["rate"] in (300, 301)
-    assert source.rejected_total["not_json"] in (4999, 5000)
-
-
 def test_descriptors_that_a_sender_passes_are_not_taken_in(
     source: TrainingSource, path: str
 ) -> None:

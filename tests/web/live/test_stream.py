@@ -290,7 +290,7 @@ def test_patches_lead_from_one_to_the_other(before: dict[str, Any], after: dict[
     assert merged(before, merge_patch(before, after)) == after
 
 
-SECONDS = 600
+SECONDS = 240
 MOST_BYTES_PER_SECOND = 4000
 CHUNK_BYTES = 8
 """What HTTP adds to an event: its length and two line breaks."""

@@ -27,11 +27,11 @@ NOTHING = 0.001
 """GPU-hours that are not worth a row."""
 
 
-def worst() -> Panel:
-    """Return the table of the GPUs to look at first."""
-    hours = f"sum without (limiter) ({lost_hours()})"
+def worst(
+    hours: str = f"sum without (limiter) ({lost_hours()})", who: str = holder("owner, command")
+) -> Panel:
+    """Return the table of the GPUs to look at first, by the GPU-hours that each lost."""
     top = f"topk({WORST}, max by ({LABELS}) ({hours}) > {NOTHING})"
-    who = holder("owner, command")
 
     def of_worst(expression: str) -> str:
         return f"max by ({LABELS}) ({expression}) and on ({DEVICE}) {top}"
@@ -92,9 +92,15 @@ def worst() -> Panel:
     )
 
 
-def exporters() -> Panel:
-    """Return the table of the exporters, with the age of what they show."""
+def exporters(rows: int | None = None) -> Panel:
+    """Return the table of the exporters, with the age of what they show.
+
+    With `rows`, only of so many: the oldest.
+    """
     age = f"time() - {select('roofline_exporter_snapshot_timestamp_seconds', NODES)}"
+    age = f"max by (job, instance) ({age})"
+    oldest = "each exporter" if rows is None else f"the {rows} that are furthest behind"
+    shown = age if rows is None else f"topk({rows}, {age})"
     build = f"max by (job, instance, version) ({select('roofline_exporter_build_info', NODES)})"
     chart, queries, steps, overrides = table(
         (
@@ -102,8 +108,7 @@ def exporters() -> Panel:
             Column("Version", label="version"),
             Column(
                 "Snapshot age",
-                expression=f"max by (job, instance) ({age}) "
-                f"* on (job, instance) group_left (version) {build}",
+                expression=f"{shown} * on (job, instance) group_left (version) {build}",
                 unit="s",
                 decimals=0,
                 steps=((None, palette.GREEN), (30, palette.AMBER), (60, palette.RED)),
@@ -113,7 +118,7 @@ def exporters() -> Panel:
     )
     return Panel(
         "Exporters",
-        "How old the newest snapshot of each exporter is, as it was scraped. Above one minute: it "
+        f"How old the newest snapshot of {oldest} is, as it was scraped. Above one minute: it "
         "hangs, and what it shows is old. Missing: it is down, and its GPUs raise no alerts.",
         chart,
         Values("none"),

@@ -104,6 +104,11 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
+class Heat:
+    """How much is in each band over time: a row of cells for each series, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bars:
     """One horizontal bar for each series."""
 
@@ -124,7 +129,7 @@ class Points:
     y_label: str
 
 
-Chart = Lines | States | Numbers | Bars | Table | Points
+Chart = Lines | States | Numbers | Heat | Bars | Table | Points
 
 
 WHOLE_GPUS = Transformation(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dashboards.model import Link, Variable
+import dataclasses
+
+from dashboards.model import Dashboard, Link, Variable
 from dashboards.promql import GPUS, NODES
 
 FLEET = "roofline-fleet"
@@ -55,6 +57,14 @@ NAMESPACE = Variable(
     description="Of the pods in the table of workloads and in the row Serving.",
 )
 MODEL = Variable("model", "GPU model", f"label_values(gpu_info{{{GPUS}}}, name)")
+
+
+def narrowed(page: Dashboard, name: str) -> Dashboard:
+    """Return a page on which exactly one value of a variable is chosen."""
+    variables = tuple(
+        dataclasses.replace(one, many=False) if one.name == name else one for one in page.variables
+    )
+    return dataclasses.replace(page, variables=variables)
 
 
 def gpu_of_series() -> Link:

@@ -55,15 +55,21 @@ def of_one_gpu() -> Panel:
     )
 
 
-def of_the_fleet() -> Panel:
-    """Return the table of what the GPUs of each workload of the chosen namespaces do."""
+def of_the_fleet(rows: int | None = None) -> Panel:
+    """Return the table of what the GPUs of each workload of the chosen namespaces do.
+
+    With `rows`, only of so many: those with most GPUs.
+    """
     names = "scheduler, workload_namespace, workload_pod, workload_job, workload_user"
     info = select("gpu_workload_info", workload_namespace="$namespace")
     known = f"max by ({DEVICE}, {names}) ({info})"
+    count = f"count by ({names}) ({known})"
+    largest = count if rows is None else f"topk({rows}, {count})"
+    shown = "" if rows is None else f" and on ({names}) {largest}"
 
     def of_each(expression: str, over: str = "avg") -> str:
         value = f"max by ({DEVICE}) ({expression})"
-        return f"{over} by ({names}) ({value} * on ({DEVICE}) group_right () {known})"
+        return f"{over} by ({names}) ({value} * on ({DEVICE}) group_right () {known}){shown}"
 
     chart, queries, steps, overrides = table(
         (
@@ -72,7 +78,7 @@ def of_the_fleet() -> Panel:
             Column("Pod", label="workload_pod"),
             Column("Job", label="workload_job", width=90),
             Column("User", label="workload_user", width=110),
-            Column("GPUs", expression=f"count by ({names}) ({known})", unit="none", width=70),
+            Column("GPUs", expression=largest, unit="none", width=70),
             Column(
                 "Utilization",
                 expression=of_each(utilization()),
@@ -99,7 +105,8 @@ def of_the_fleet() -> Panel:
     )
     return Panel(
         "Workloads",
-        "The pods, Slurm jobs and containers of the chosen namespaces: how many GPUs or MIG "
+        "The pods, Slurm jobs and containers of the chosen namespaces"
+        f"{f', the {rows} with most GPUs' if rows else ''}: how many GPUs or MIG "
         "instances each has, what these do on average, how many of them it holds idle and how many "
         "it has not opened. What several workloads share counts for each of them. Low utilization "
         "on many GPUs: ask for fewer.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dashboards there are, in which files they lie, and what the two flavours differ in."""
+"""Which dashboards there are, in which files they lie, and what the flavours differ in."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dashboards import fleet, gpu, idle, levels, roofline, training, windows
+from dashboards import (
+    fleet,
+    fleet_at_scale,
+    gpu,
+    idle,
+    idle_at_scale,
+    levels,
+    navigation,
+    roofline,
+    training,
+    windows,
+)
 from dashboards.model import Dashboard
 from dashboards.sdk import PLUGIN_VERSION, to_json
 
 ROOT = Path(__file__).parents[1]
 PROVISIONED = ROOT / "deploy" / "grafana" / "dashboards"
+AT_SCALE = ROOT / "deploy" / "grafana" / "dashboards-at-scale"
 SHARED = ROOT / "dashboards" / "grafana.com"
 PAGES: Mapping[str, Dashboard] = {
     "fleet": fleet.PAGE,
@@ -23,6 +35,14 @@ PAGES: Mapping[str, Dashboard] = {
     "training": training.PAGE,
     "idle": idle.PAGE,
 }
+PAGES_AT_SCALE: Mapping[str, Dashboard] = {
+    **PAGES,
+    "fleet": fleet_at_scale.PAGE,
+    "roofline": navigation.narrowed(roofline.PAGE, "instance"),
+    "training": navigation.narrowed(training.PAGE, "training_job"),
+    "idle": idle_at_scale.PAGE,
+}
+"""The same pages for hundreds of nodes, from recorded series, or of one thing at a time."""
 INPUT = "DS_PROMETHEUS"
 
 
@@ -60,16 +80,26 @@ def files() -> dict[Path, str]:
     """Return the text of every file."""
     texts = {}
     for name, page in PAGES.items():
-        model = to_json(levels.described(windows.described(page)))
-        for folder, flavour in ((PROVISIONED, model), (SHARED, shared(model))):
-            texts[folder / f"{name}.json"] = json.dumps(flavour, indent=2, sort_keys=False) + "\n"
+        model = _model(page)
+        texts[PROVISIONED / f"{name}.json"] = _text(model)
+        texts[SHARED / f"{name}.json"] = _text(shared(model))
+    for name, page in PAGES_AT_SCALE.items():
+        texts[AT_SCALE / f"{name}.json"] = _text(_model(page))
     return texts
+
+
+def _model(page: Dashboard) -> dict[str, Any]:
+    return to_json(levels.described(windows.described(page)))
+
+
+def _text(model: Mapping[str, Any]) -> str:
+    return json.dumps(model, indent=2, sort_keys=False) + "\n"
 
 
 def write() -> None:
     """Write all files, and remove those of dashboards that no longer exist."""
     texts = files()
-    for folder in (PROVISIONED, SHARED):
+    for folder in (PROVISIONED, AT_SCALE, SHARED):
         folder.mkdir(parents=True, exist_ok=True)
         for path in set(folder.glob("*.json")) - set(texts):
             path.unlink()

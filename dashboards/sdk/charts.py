@@ -8,6 +8,7 @@ from functools import singledispatch
 from grafana_foundation_sdk.models import (
     bargauge,
     common,
+    heatmap,
     stat,
     statetimeline,
     table,
@@ -18,6 +19,7 @@ from grafana_foundation_sdk.models import (
 from dashboards.model import (
     Bars,
     Chart,
+    Heat,
     Lines,
     Numbers,
     Points,
@@ -101,6 +103,22 @@ def _(chart: Numbers) -> Parts:
         text=common.VizTextDisplayOptions(title_size=chart.name_size, value_size=chart.size),
     )
     return "stat", options, None
+
+
+@chart_parts.register
+def _(chart: Heat) -> Parts:
+    options = heatmap.Options(
+        calculate=False,
+        color=heatmap.HeatmapColorOptions(
+            mode=heatmap.HeatmapColorMode.SCHEME, scheme="Oranges", fill="dark-orange", steps=64
+        ),
+        cell_values=heatmap.CellValues(unit="none", decimals=0),
+        filter_values=heatmap.FilterValueRange(le=1e-9),
+        y_axis=heatmap.YAxisConfig(axis_placement=common.AxisPlacement.LEFT),
+        legend=heatmap.HeatmapLegend(show=True),
+        tooltip=heatmap.HeatmapTooltip(mode=common.TooltipDisplayMode.SINGLE),
+    )
+    return "heatmap", options, heatmap.FieldConfig()
 
 
 @chart_parts.register

@@ -310,6 +310,8 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
     thresholds = directory / "thresholds.yml"
     thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
     texts = rules(load(thresholds))
+    if not arguments.queries:
+        del texts["queries.yml"]
     rule_folder = directory / "rules"
     rule_folder.mkdir()
     windows = rules_read(texts.values())
@@ -377,6 +379,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--scrape", type=int, default=SCRAPE_SECONDS, help="seconds between")
     parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="of the demo")
     parser.add_argument("--interval", default="", help="of all groups, instead of their own")
+    parser.add_argument("--queries", action="store_true", help="with those for own queries")
     parser.add_argument("--check", action="store_true", help="fail above a third of an interval")
     arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as directory:

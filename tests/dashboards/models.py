@@ -14,12 +14,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROVISIONED = ROOT / "deploy" / "grafana" / "dashboards"
+AT_SCALE = ROOT / "deploy" / "grafana" / "dashboards-at-scale"
 SHARED = ROOT / "dashboards" / "grafana.com"
 NAMES = ("fleet", "gpu", "idle", "roofline", "training")
+NAMES_AT_SCALE = tuple(f"at-scale/{name}" for name in NAMES)
+"""The same pages for many nodes, which read what scale.yml records."""
 
 Model = dict[str, Any]
-SELECTOR = re.compile(r"\b((?:gpu|roofline_exporter)_[a-z0-9_]+)\{([^}]*)\}")
-METRIC = re.compile(r"\b(?:gpu|roofline_exporter)_[a-z0-9_]+\b")
+SELECTOR = re.compile(r"(?<![\w:])((?:gpu|roofline_exporter)_[a-z0-9_]+)\{([^}]*)\}")
+METRIC = re.compile(r"(?<![\w:])(?:gpu|roofline_exporter)_[a-z0-9_]+\b(?!:)")
+RECORD = re.compile(r"\b([a-z]+:gpu_[a-z0-9_]+:[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'([a-z_]+)(=~|=|!=|!~)"([^"]*)"')
 
 
@@ -43,9 +47,11 @@ class Target:
         return f"{self.page}/{self.panel['title']}/{query}"
 
 
-def load(name: str, folder: Path = PROVISIONED) -> Model:
+def load(name: str, folder: Path | None = None) -> Model:
     """The JSON of one dashboard."""
-    model: Model = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    chosen = folder or (AT_SCALE if name in NAMES_AT_SCALE else PROVISIONED)
+    path = chosen / f"{Path(name).name}.json"
+    model: Model = json.loads(path.read_text(encoding="utf-8"))
     return model
 
 
@@ -80,3 +86,5 @@ def links(value: object) -> Iterator[str]:
 
 
 each_page = pytest.mark.parametrize("name", NAMES)
+every_page = pytest.mark.parametrize("name", [*NAMES, *NAMES_AT_SCALE])
+"""Those at scale too."""

@@ -10,7 +10,17 @@ import sys
 import pytest
 import yaml
 
-from tests.dashboards.models import NAMES, PROVISIONED, ROOT, SHARED, each_page, load, panels
+from tests.dashboards.models import (
+    AT_SCALE,
+    NAMES,
+    PROVISIONED,
+    ROOT,
+    SHARED,
+    each_page,
+    every_page,
+    load,
+    panels,
+)
 
 PROVIDERS = ROOT / "deploy" / "grafana" / "provisioning" / "dashboards" / "dashboards.yml"
 
@@ -22,7 +32,9 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
     from dashboards.write import files
 
     written = files()
-    committed = {*PROVISIONED.glob("*.json"), *SHARED.glob("*.json")}
+    committed = {
+        path for folder in (PROVISIONED, AT_SCALE, SHARED) for path in folder.glob("*.json")
+    }
 
     assert committed == set(written)
     for path, text in written.items():
@@ -32,6 +44,17 @@ def test_the_committed_files_are_what_the_generator_writes() -> None:
 def test_the_list_of_pages_is_complete() -> None:
     """No dashboard escapes the other tests."""
     assert sorted(path.stem for path in PROVISIONED.glob("*.json")) == list(NAMES)
+
+
+@each_page
+def test_pages_at_scale_stand_in_for_the_others(name: str) -> None:
+    """Under the same uid and title, by which links and alerts know them; that of one GPU is the
+    same."""
+    page, at_scale = load(name), load(f"at-scale/{name}")
+
+    assert [p.stem for p in sorted(AT_SCALE.glob("*.json"))] == list(NAMES)
+    assert (at_scale["uid"], at_scale["title"]) == (page["uid"], page["title"])
+    assert (at_scale == page) == (name == "gpu")
 
 
 @each_page
@@ -50,7 +73,7 @@ def test_both_flavours_show_the_same(name: str) -> None:
     assert {need["id"] for need in shared["__requires"] if need["type"] == "panel"} == kinds
 
 
-@each_page
+@every_page
 def test_provisioned_files_have_no_inputs(name: str) -> None:
     """Grafana does not fill them in when it reads a folder of files."""
     model = load(name)

@@ -14,9 +14,11 @@ from tests.dashboards.models import (
     MATCHER,
     METRIC,
     NAMES,
+    NAMES_AT_SCALE,
+    RECORD,
     SELECTOR,
     Model,
-    each_page,
+    every_page,
     everything,
     links,
     load,
@@ -25,14 +27,15 @@ from tests.dashboards.models import (
 )
 from tests.rows import label_names
 
-SUPPORTED = {"bargauge", "stat", "state-timeline", "table", "timeseries", "xychart"}
+SUPPORTED = {"bargauge", "heatmap", "stat", "state-timeline", "table", "timeseries", "xychart"}
 PROMETHEUS_OWNS = {"job", "instance"}
 GRID_WIDTH = 24
 GREY = "#7F8794"
-WINDOWS = ("$__rate_interval", "$__range", "$__range:$__interval")
+OF_RECORDS = "$__range:5m"
+WINDOWS = ("$__rate_interval", "$__range", "$__range:$__interval", OF_RECORDS)
 
 
-@each_page
+@every_page
 def test_schema(name: str) -> None:
     """Classic JSON that Grafana 11.4 and everything newer reads."""
     model = load(name)
@@ -47,7 +50,7 @@ def test_schema(name: str) -> None:
         assert panel["type"] in SUPPORTED
 
 
-@each_page
+@every_page
 def test_every_panel_says_what_to_conclude(name: str) -> None:
     """A title of its own, a description of whole sentences, a unit."""
     titles = [panel["title"] for panel in panels(load(name))]
@@ -60,7 +63,7 @@ def test_every_panel_says_what_to_conclude(name: str) -> None:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
-@each_page
+@every_page
 def test_every_query_asks_the_chosen_source(name: str) -> None:
     """Panels, queries and variables follow the variable `datasource`."""
     wanted = {"type": "prometheus", "uid": "${datasource}"}
@@ -77,7 +80,7 @@ def test_every_query_asks_the_chosen_source(name: str) -> None:
             assert variable["datasource"] == wanted
 
 
-@each_page
+@every_page
 def test_variables(name: str) -> None:
     """Job and node can be chosen on every page, and what is chosen later follows from them."""
     variables = {variable["name"]: variable for variable in load(name)["templating"]["list"]}
@@ -93,14 +96,26 @@ def test_variables(name: str) -> None:
             assert variable["allValue"] == ".*"
 
 
-@each_page
+_NODE = {("instance", "$instance")}
+NARROWED = {
+    **dict.fromkeys(("gpu", "holder", "workload", "node"), _NODE),
+    "owner": {("job", "$job")},
+}
+"""By the level of a record: an owner has no node, and whose a GPU is has no job."""
+
+
+@every_page
 def test_every_selector_is_narrowed_to_what_was_chosen(name: str) -> None:
     """No metric without its matchers: else a panel shows other nodes than its page says."""
     for target in targets(name):
         selectors = SELECTOR.findall(target.expression)
+        records = RECORD.findall(target.expression)
         bare = set(METRIC.findall(SELECTOR.sub("", target.expression))) & set(CATALOGUE)
         assert not bare, f"{target.name}: {bare}"
-        assert selectors, target.name
+        assert selectors or records, target.name
+        for record, matchers in records:
+            found = {(label, value) for label, _, value in MATCHER.findall(matchers)}
+            assert NARROWED[record.partition(":")[0]] & found, f"{target.name}: {record}"
         for metric, matchers in selectors:
             found = {(label, value) for label, _, value in MATCHER.findall(matchers)}
             assert {("job", "$job"), ("instance", "$instance")} <= found, target.name
@@ -109,7 +124,7 @@ def test_every_selector_is_narrowed_to_what_was_chosen(name: str) -> None:
             assert {label for label, _ in found} <= ours, f"{target.name}: {metric}"
 
 
-@each_page
+@every_page
 def test_label_values_are_those_of_the_catalogue(name: str) -> None:
     """A misspelt limiter, phase or reason would show nothing, without an error."""
     for target in targets(name):
@@ -120,18 +135,19 @@ def test_label_values_are_those_of_the_catalogue(name: str) -> None:
                     assert set(wanted.split("|")) <= set(known[label]), f"{target.name}: {wanted}"
 
 
-@each_page
+@every_page
 def test_windows_follow_the_range(name: str) -> None:
     """Rates use $__rate_interval, totals $__range: nothing is fixed to one scrape interval."""
     for target in targets(name):
         for window in re.findall(r"[})]\[([^\]]+)\]", target.expression):
             assert window in WINDOWS, f"{target.name}: [{window}]"
+            assert (window == OF_RECORDS) <= (name in NAMES_AT_SCALE), target.name
         for function in ("rate", "increase"):
             for metric in re.findall(rf"\b{function}\(([a-z0-9_]+)\{{", target.expression):
                 assert CATALOGUE[metric].kind == "counter", f"{target.name}: {metric}"
 
 
-@each_page
+@every_page
 def test_panels_lie_side_by_side(name: str) -> None:
     """Unique numbers, inside of the grid, none over another: what is shown at once."""
     model = load(name)
@@ -149,15 +165,16 @@ def test_panels_lie_side_by_side(name: str) -> None:
                     taken[x, y] = panel["title"]
 
 
-@each_page
+@every_page
 def test_links_lead_to_dashboards_and_variables_that_exist(name: str) -> None:
     """Also those in overrides; a variable that the target does not have would be lost."""
-    pages = {load(page)["uid"]: load(page) for page in NAMES}
+    beside = NAMES if name in NAMES else NAMES_AT_SCALE
+    pages = {load(page)["uid"]: load(page) for page in beside}
     found = set(links([panel["fieldConfig"] for panel in panels(load(name))]))
     causes = address("${__data.fields.Cause}")
 
-    assert found or name == "gpu"
-    assert (causes in found) == (name == "training")
+    assert found or name.endswith("gpu")
+    assert (causes in found) == name.endswith("training")
     for url in found - {causes}:
         path, _, query = url.partition("?")
         assert path.startswith("/d/"), url
@@ -165,7 +182,7 @@ def test_links_lead_to_dashboards_and_variables_that_exist(name: str) -> None:
         assert set(re.findall(r"var-([a-z_]+)=", query)) <= known, url
 
 
-@each_page
+@every_page
 def test_what_needs_level_full_is_said(name: str) -> None:
     """A reader of --metrics.level=core reads why a panel is empty."""
     for target in targets(name):
@@ -184,7 +201,7 @@ def test_what_needs_level_full_is_said(name: str) -> None:
                 assert all(value in said for value in values), f"{target.name}: {values}"
 
 
-@each_page
+@every_page
 def test_every_rate_says_over_which_window(name: str) -> None:
     """Not that of the exporter's own page, and not the same for every range."""
     for panel in panels(load(name)):
@@ -198,7 +215,7 @@ def test_every_rate_says_over_which_window(name: str) -> None:
         assert "last minute" not in panel["description"], panel["title"]
 
 
-@each_page
+@every_page
 def test_values_are_not_red_by_accident(name: str) -> None:
     """Without thresholds of its own Grafana paints a number red from 80 on."""
     for panel in panels(load(name)):
@@ -212,7 +229,7 @@ def test_values_are_not_red_by_accident(name: str) -> None:
             assert defaults["mappings"]
 
 
-@each_page
+@every_page
 def test_a_bound_is_called_one(name: str) -> None:
     """An upper bound under the name of the value would be read as the value."""
     words = {"gpu_saturation_lower_ratio": "at least", "gpu_saturation_upper_ratio": "at most"}
@@ -249,7 +266,7 @@ LEAST_ROW_PIXELS = 12
 MIG_INSTANCES = 7
 
 
-@each_page
+@every_page
 def test_rows_of_states_have_room_for_their_labels(name: str) -> None:
     """As many as a page has, or as a GPU has MIG instances."""
     for panel in panels(load(name)):
@@ -262,6 +279,15 @@ def test_rows_of_states_have_room_for_their_labels(name: str) -> None:
 
 
 QUIET = {
+    "at-scale/fleet": {
+        *("The worst 20 nodes", "The worst ten", "Workloads"),
+        *("GPU-hours lost, by limiter", "GPU-hours lost, by owner"),
+    },
+    "at-scale/idle": {
+        *("Held idle now", "Never opened now", "GPU-hours by owner", "By node"),
+        *("GPU-hours by namespace or user", "GPUs held idle, by owner"),
+        "By GPU, in the last 24 hours",
+    },
     "fleet": {
         "The worst ten",
         "Workloads",
@@ -298,7 +324,7 @@ def _tables(name: str) -> list[tuple[Model, list[str]]]:
     ]
 
 
-@each_page
+@every_page
 def test_the_words_for_an_empty_table_are_not_in_its_empty_cells(name: str) -> None:
     """Grafana writes `noValue` into each cell without a value, cut to what fits."""
     for panel, headers in _tables(name):
@@ -315,7 +341,7 @@ def test_the_words_for_an_empty_table_are_not_in_its_empty_cells(name: str) -> N
 LAPTOP_PIXELS, AROUND_TABLE_PIXELS = 1280 - 32, 24
 
 
-@each_page
+@every_page
 def test_every_column_of_a_table_is_in_sight_on_a_laptop(name: str) -> None:
     """What is pushed out is found only by who scrolls in the panel."""
     for panel, headers in _tables(name):

@@ -12,21 +12,27 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dashboards.model import OF_SHARE
+from deploy.prometheus.render_rules import rules
+from deploy.prometheus.thresholds import THRESHOLDS
+from deploy.prometheus.thresholds import load as load_thresholds
 from tests.conftest import require_tool
 from tests.dashboards.grafana import Prometheus, Range, Series, variables
 from tests.dashboards.models import (
     NAMES,
+    NAMES_AT_SCALE,
     Model,
     Target,
-    each_page,
+    every_page,
     everything,
     load,
     panels,
     targets,
 )
 from tests.e2e.daemons import Daemon
+from tests.e2e.prometheus import CONFIG
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -82,16 +88,35 @@ WORKING = {"0", "1", "2", "6", "7"}
 BY_GPU, BY_LIMITER = "each GPU under its ceilings", "what limits each GPU"
 
 
+def _rules_of_a_second(folder: Path) -> Path:
+    """What is recorded, evaluated each second: half a minute has no five of them."""
+    (folder / "rules").mkdir()
+    thresholds = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    for key in ("interval", "slow_interval", "day_interval"):
+        thresholds["evaluation"][key] = "1s"
+    file = folder / "thresholds.yml"
+    file.write_text(yaml.safe_dump(thresholds), encoding="utf-8")
+    for name, text in rules(load_thresholds(file)).items():
+        if name in ("recording.yml", "scale.yml"):
+            (folder / "rules" / name).write_text(text, encoding="utf-8")
+    return folder / "rules"
+
+
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Range]]:
     """A Prometheus that scraped a demo every second for half a minute."""
     program = require_tool("prometheus")
     folder: Path = tmp_path_factory.mktemp("dashboards")
+    config = yaml.safe_load(CONFIG.format(interval="1s", timeout="1s", port=0))
+    config["rule_files"] = [str(_rules_of_a_second(folder) / "*.yml")]
     socket = f"--training.socket={folder / 'training.sock'}"
     daemon = Daemon(folder / "daemon", {}, ("--demo", socket))
     try:
         daemon.wait_for_gpus(8)
-        server = Prometheus(program, folder / "prometheus", daemon.port, "1s")
+        config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{daemon.port}"]
+        server = Prometheus(
+            program, folder / "prometheus", daemon.port, "1s", yaml.safe_dump(config)
+        )
         try:
             started = time.time()
             wait_until(
@@ -109,11 +134,15 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
 def _answer(scraped: tuple[Prometheus, Range], target: Target) -> list[Series]:
     server, times = scraped
     chosen = variables(load(target.page), server, times, **_chosen(target))
+    if target.page in NAMES_AT_SCALE:
+        # The step of what is added up, for data that is younger than one.
+        query = target.query | {"expr": target.expression.replace(":5m]", ":1s]")}
+        target = Target(target.page, target.panel, query)
     return server.answer(target, times, chosen)
 
 
 def _chosen(target: Target) -> dict[str, str]:
-    if target.page == "gpu":
+    if target.page.endswith("gpu"):
         return {"gpu": STARVED["gpu"]}
     if "repeat" in target.panel:
         return {target.panel["repeat"]: STARVED[target.panel["repeat"]]}
@@ -136,7 +165,7 @@ def _wanted_labels(target: Target) -> set[str]:
     return wanted - MAY_LACK
 
 
-@each_page
+@every_page
 def test_every_panel_shows_something(name: str, scraped: tuple[Prometheus, Range]) -> None:
     """Data with the labels of its legend, columns and links; no NaN, nothing infinite."""
     knows_workloads = bool(scraped[0].query("gpu_workload_info"))
@@ -144,7 +173,7 @@ def test_every_panel_shows_something(name: str, scraped: tuple[Prometheus, Range
         found = _answer(scraped, target)
         if not knows_workloads and not found and OF_WORKLOADS.search(target.expression):
             continue
-        if target.name in EMPTY:
+        if target.name.removeprefix("at-scale/") in EMPTY:
             assert not found, f"{target.name} shows something now: take it out of EMPTY"
             continue
         assert found, (
@@ -164,6 +193,17 @@ def test_every_panel_shows_something(name: str, scraped: tuple[Prometheus, Range
 def test_what_is_expected_to_be_empty_exists() -> None:
     """The list of what shows nothing has no entries of panels that are gone."""
     assert set(EMPTY) <= {target.name for name in NAMES for target in targets(name)}
+
+
+def test_at_scale_the_fleet_is_counted_alike(scraped: tuple[Prometheus, Range]) -> None:
+    """The first row counts what that of the other page does, by what was recorded."""
+    shown = {
+        target.query["legendFormat"]: _value(found[0])
+        for target in targets("at-scale/fleet")
+        if target.panel["title"] == "GPUs now" and (found := _answer(scraped, target))
+    }
+
+    assert {name: shown[name] for name in STORY} == STORY
 
 
 def test_the_fleet_shows_the_story_of_the_demo(scraped: tuple[Prometheus, Range]) -> None:

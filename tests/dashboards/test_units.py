@@ -61,10 +61,18 @@ QUIET = {"idle", "free", "held idle", "often idle"}
 POLL_LIST = st.lists(st.booleans(), min_size=6, max_size=24)
 COUNTED = re.compile(
     "(gpu|node|job):gpu_(busy|saturation|engine|sm|dram|pipe|time:ratio|flops|roof|idle|held_idle)"
-    "(?!.*(lower|upper|:hours|:increase))"
+    "(?!.*(lower|upper|:hours|:increase|_watts:))(?<!node:gpu_busy)(?<!node:gpu_saturation)"
 )
-"""Of bounds, less is known while less is read, and what is added up is not the same time."""
+"""Of bounds, less is known while less is read, and what is added up is not the same time; the sums
+of a node are divided by those of the time that belongs to them."""
+OF_NODES = {
+    "utilization of nodes": "node:gpu_busy:sum_rate5m / node:gpu_observed:sum_rate5m",
+    "saturation of nodes": (
+        "node:gpu_saturation:sum_rate5m / sum without (part) (node:gpu_time:sum_rate5m)"
+    ),
+}
 RULES = [name for name in RECORDED if COUNTED.match(name)]
+RECORDED_THERE = {*RULES, *re.findall(r"node:[\w:]+", " ".join(OF_NODES.values()))}
 SCRAPED = [
     name
     for name in CATALOGUE
@@ -179,6 +187,10 @@ def queries() -> Mapping[str, str]:
         **{basis: promql.roof(basis) for basis in ("spec", "clock", "achievable")},
         **{each: promql.activity(f"gpu_{each}_active_seconds_total") for each in counters},
         **{name: f'{name}{{job=~"$job"}}' for name in RULES},
+        **{
+            name: re.sub(r"(node:[\w:]+)", r'\1{job=~"$job"}', text)
+            for name, text in OF_NODES.items()
+        },
     }
     return {
         name: re.sub(r"\$(?!job)[a-z_]+", ".*", text.replace("$__rate_interval", "2m"))
@@ -271,4 +283,4 @@ def test_what_is_no_longer_read_is_absent_or_true(
         for name, text in queries().items()
         if name != "achievable"  # of FP64 on tensor cores nothing is published
     ]
-    check(tmp_path, RULES, series, expected)
+    check(tmp_path, RECORDED_THERE, series, expected)

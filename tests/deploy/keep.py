@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from exporter.exposition.catalogue import CATALOGUE
-from tests.dashboards.models import NAMES, PROVISIONED
+from tests.dashboards.models import AT_SCALE, NAMES, PROVISIONED
 from tests.rules.rules import DIRECTORY
 
 FILES = {
     "keep-alerts.yml": [DIRECTORY / "recording.yml", DIRECTORY / "alerts.yml"],
     "keep-dashboards.yml": [
-        *(DIRECTORY / "recording.yml", DIRECTORY / "alerts.yml"),
-        *(PROVISIONED / f"{name}.json" for name in NAMES),
+        *(DIRECTORY / name for name in ("recording.yml", "scale.yml", "alerts.yml")),
+        *(folder / f"{name}.json" for folder in (PROVISIONED, AT_SCALE) for name in NAMES),
     ],
 }
 METRIC = re.compile(r"\b(?:gpu|roofline_exporter)_[a-z0-9_]+\b")

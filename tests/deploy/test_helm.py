@@ -36,6 +36,7 @@ from tests.deploy.pod_security import rights, violations
 GOLDEN = ROOT / "tests" / "golden" / "helm"
 RULES = ROOT / "deploy" / "prometheus" / "rules"
 DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
+AT_SCALE = DASHBOARDS.with_name("dashboards-at-scale")
 GUIDE = (ROOT / "docs" / "helm.md").read_text()
 DEFAULTS: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text())
@@ -418,6 +419,19 @@ def test_series_for_own_queries_are_a_choice() -> None:
     """Nothing of the chart reads them."""
     names = [each["metadata"]["name"] for each in objects({"prometheusRule": ON})]
     assert f"{NAME}-recording" in names
+    assert not {f"{NAME}-queries", f"{NAME}-scale"} & set(names)
+
+
+def test_dashboards_at_scale_come_with_the_rules_that_they_read() -> None:
+    """One value chooses both: the pages in the place of the others, and what is recorded."""
+    at_scale = {"enabled": True, "atScale": True}
+    made = objects({"prometheusRule": ON, "dashboards": at_scale})
+    files = [each["data"] for each in made if each["kind"] == "ConfigMap"]
+    assert {name: json.loads(text) for data in files for name, text in data.items()} == {
+        f"roofline-{path.name}": json.loads(path.read_text()) for path in AT_SCALE.glob("*.json")
+    }
+    names = [each["metadata"]["name"] for each in made]
+    assert f"{NAME}-scale" in names
     assert f"{NAME}-queries" not in names
 
 
@@ -678,7 +692,11 @@ def test_package_has_rules_and_dashboards_as_files(tmp_path: Path) -> None:
     package.write_bytes(_packed())
     with tarfile.open(package) as archive:
         assert all(member.isfile() for member in archive)
-        for source, kind in ((RULES, "rules"), (DASHBOARDS, "dashboards")):
+        for source, kind in (
+            (RULES, "rules"),
+            (DASHBOARDS, "dashboards"),
+            (AT_SCALE, "dashboards-at-scale"),
+        ):
             for path in source.iterdir():
                 member = archive.extractfile(f"{NAME}/files/{kind}/{path.name}")
                 assert member is not None

@@ -81,7 +81,8 @@ def test_grafana_reads_dashboards_from_the_mounted_folder() -> None:
     """Where the provider looks, the compose file mounts the folder that ships."""
     (provider,) = _load(PROVISIONING / "dashboards" / "dashboards.yml")["providers"]
     assert not provider["allowUiUpdates"]
-    mounts = dict(volume.split(":")[:2] for volume in _services()["grafana"]["volumes"])
-    assert mounts["./grafana/dashboards"] == provider["options"]["path"]
+    mounts = dict(volume.rsplit(":", 2)[:2] for volume in _services()["grafana"]["volumes"][:2])
+    assert mounts["./grafana/${DASHBOARDS:-dashboards}"] == provider["options"]["path"]
     assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
-    assert (DEPLOY / "grafana" / "dashboards").is_dir()
+    for folder in ("dashboards", "dashboards-at-scale"):
+        assert (DEPLOY / "grafana" / folder).is_dir()

@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
-FILES = tuple(DIRECTORY / name for name in ("recording.yml", "queries.yml", "alerts.yml"))
+FILES = tuple(
+    DIRECTORY / name for name in ("recording.yml", "scale.yml", "queries.yml", "alerts.yml")
+)
 RECORDED_NAME = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
 
 

@@ -29,7 +29,7 @@ from deploy.prometheus.thresholds import (
 from tests.conftest import require_tool
 from tests.rules.promtool import run
 
-WRITTEN = ("alerts.yml", "queries.yml", "recording.yml")
+WRITTEN = ("alerts.yml", "queries.yml", "recording.yml", "scale.yml")
 
 
 def test_the_rules_that_ship_are_what_the_templates_give() -> None:
@@ -334,11 +334,7 @@ def test_it_runs_from_anywhere(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert {path.name for path in (tmp_path / "rules").iterdir()} == {
-        "alerts.yml",
-        "queries.yml",
-        "recording.yml",
-    }
+    assert {path.name for path in (tmp_path / "rules").iterdir()} == set(WRITTEN)
 
 
 def test_keep_firing_for_can_be_left_out(
@@ -378,7 +374,7 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 0
     written = [tmp_path / "rules" / name for name in WRITTEN]
     run("check", "rules", *map(str, written))
-    alerts, _, recording = (file.read_text(encoding="utf-8") for file in written)
+    alerts, _, recording, _ = (file.read_text(encoding="utf-8") for file in written)
     assert ">= 0.5,\n" in alerts
     assert "for: 5s" in alerts
     assert "https://wiki.example/gpu#gpuheldidle" in alerts

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dashboards.palette import LIMITERS, NUMBERED
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import load
 from exporter.exposition.catalogue import CATALOGUE
@@ -95,8 +96,7 @@ def test_every_recorded_series_is_documented() -> None:
     """docs/rules.md names all of them and no other, in a table for each file."""
     tables = [each.partition("\n\n")[0] for each in _text("docs/rules.md").split("| series |")[1:]]
     assert [sorted(PROSE_NAME.findall(table)) for table in tables] == [
-        sorted(recorded_in("recording.yml")),
-        sorted(recorded_in("queries.yml")),
+        sorted(recorded_in(name)) for name in ("recording.yml", "scale.yml", "queries.yml")
     ]
 
 
@@ -104,14 +104,38 @@ def test_nothing_of_ours_reads_the_series_for_own_queries() -> None:
     """Neither rules nor dashboards, report, alert messages or recipes: the file can be left out."""
     rules_of_ours = [DIRECTORY / name for name in ("alerts.yml", "recording.yml")]
     others = [
-        *(ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"),
+        *(ROOT / "deploy" / "grafana").glob("dashboards*/*.json"),
         *(ROOT / "exporter" / "cli" / "report").glob("*.py"),
         *(ROOT / "deploy" / "alertmanager").iterdir(),
     ]
     assert others
     own = set(recorded_in("queries.yml"))
-    for path in [*rules_of_ours, *others]:
+    for path in [*rules_of_ours, DIRECTORY / "scale.yml", *others]:
         assert not own & set(RECORDED_NAME.findall(path.read_text(encoding="utf-8"))), path.name
+
+
+def test_the_rules_for_dashboards_at_scale_are_read_by_these_alone() -> None:
+    """The file can be left out without them, and has nothing that they do not need."""
+    folder = ROOT / "deploy" / "grafana" / "dashboards-at-scale"
+    shown = " ".join(path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    read = set(RECORDED_NAME.findall(shown)) & set(RECORDED)
+    own = set(recorded_in("scale.yml"))
+    assert own <= read | {name for one in read for name in read_by(one)}
+    for name in ("alerts.yml", "recording.yml"):
+        text = (DIRECTORY / name).read_text(encoding="utf-8")
+        assert not own & set(RECORDED_NAME.findall(text)), name
+
+
+def test_numbers_of_limiters_are_those_of_the_charts() -> None:
+    """What is recorded as a number has the words and colours of the dashboards."""
+    expression = RECORDED["gpu:gpu_limiter:code_rate5m"]
+    codes = {
+        name: int(n) for n, name in re.findall(r'vector\((\d)\), "limiter", "(\w+)"', expression)
+    }
+    names = list(NUMBERED)
+    assert codes == {name: names.index(name) for name in LIMITERS}
+    assert f"{names.index('lost')} + 0 * (gpu_up == 0)" in expression
+    assert names[0] == "mixed"
 
 
 @pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)

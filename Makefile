@@ -43,7 +43,7 @@ docs: $(READY) ## Regenerate the generated parts of docs/, and what is loaded as
 	$(BIN)/python -m exporter.exposition.docs docs/metrics.md
 	$(BIN)/python -m exporter.cli.config.table docs/configuration.md
 	$(BIN)/python -m tests.deploy.series docs/deploy.md
-	$(BIN)/python -m tests.deploy.keep docs/scale.md
+	$(BIN)/python -m tests.deploy.keep deploy/scale
 	$(BIN)/python -m tests.deploy.sizing docs/scale.md
 	$(BIN)/python -m tests.web.api.schema exporter/web/api/openapi.json
 	$(BIN)/python -m tests.specs.bundle exporter/specs/gpus.json

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which metrics rules and dashboards read, as a scrape keeps them.
 
-``python -m tests.deploy.keep FILE`` writes the list into docs/scale.md (`make docs`).
+``python -m tests.deploy.keep FOLDER`` writes the lists into deploy/scale/ (`make docs`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ FILES = {
     ],
 }
 METRIC = re.compile(r"\b(?:gpu|roofline_exporter)_[a-z0-9_]+\b")
+HEAD = """\
+# Keeps of a scrape only the metrics that {} read. Written by `make docs`.
+# It belongs to the job of the exporter in the scrape configuration.
+"""
+READERS = {
+    "keep-alerts.yml": "recording.yml and alerts.yml",
+    "keep-dashboards.yml": "recording.yml, alerts.yml and the dashboards",
+}
 
 
 def read(name: str) -> list[str]:
@@ -30,22 +38,14 @@ def read(name: str) -> list[str]:
     return sorted(found & {family.name for family in CATALOGUE.values()})
 
 
-def block(name: str) -> str:
+def content(name: str) -> str:
     """Return the list as the part of a scrape configuration."""
     return (
-        f"# {name}\nmetric_relabel_configs:\n  - source_labels: [__name__]\n"
+        f"{HEAD.format(READERS[name])}metric_relabel_configs:\n  - source_labels: [__name__]\n"
         f"    regex: {'|'.join(read(name))}\n    action: keep\n"
     )
 
 
-def written(page: str) -> str:
-    """Return a page with the lists that are true now."""
-    for name in FILES:
-        first = page.index(f"```yaml\n# {name}\n") + len("```yaml\n")
-        page = page[:first] + block(name) + page[page.index("```", first) :]
-    return page
-
-
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in FILES:
+        (Path(sys.argv[1]) / file).write_text(content(file), encoding="utf-8")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that docs/scale.md configures accept what the page says."""
+"""The programs that deploy/scale/ configures accept its files, and docs/scale.md has them all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import yaml
 from exporter.exposition.catalogue import CATALOGUE
 from tests.conftest import require_tool
 from tests.deploy import sizing
-from tests.deploy.keep import FILES, METRIC, written
-from tests.deploy.remote import DOCS, configurations
+from tests.deploy.keep import FILES, METRIC, content
+from tests.deploy.remote import DOCS
 from tests.rules.rules import RECORDED_NAME, RULES_BY_GROUP, recorded_in
 
-CONFIGURATIONS = configurations("scale.md")
+FOLDER = DOCS.parent / "deploy" / "scale"
+CONFIGURATIONS = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.iterdir()}
 OF_PROMETHEUS = (
     *("agent.yml", "prometheus-ha.yml"),
     *("prometheus-shard.yml", "prometheus-global.yml"),
@@ -29,6 +30,8 @@ NOT_RUN = {"mimir.yml"}
 def test_every_configuration_is_checked() -> None:
     """A new one needs a test here, or the page has to say that it was not run."""
     assert set(CONFIGURATIONS) == {*OF_PROMETHEUS, *NOT_RUN, *FILES}
+    page = (DOCS / "scale.md").read_text(encoding="utf-8")
+    assert [name for name in CONFIGURATIONS if f"(../deploy/scale/{name})" not in page] == []
 
 
 @pytest.mark.parametrize("name", OF_PROMETHEUS)
@@ -46,8 +49,8 @@ def test_prometheus_takes_its_files(name: str, tmp_path: Path) -> None:
 
 def test_the_lists_of_metrics_are_current() -> None:
     """`make docs` writes them."""
-    page = (DOCS / "scale.md").read_text(encoding="utf-8")
-    assert written(page) == page
+    for name in FILES:
+        assert CONFIGURATIONS[name] == content(name)
 
 
 def test_the_tables_of_sizes_are_current() -> None:

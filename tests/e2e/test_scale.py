@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HA pair of Prometheus, VictoriaMetrics and vmalert, as docs/scale.md configures them."""
+"""An HA pair of Prometheus, VictoriaMetrics and vmalert, with the files of deploy/scale/."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 from deploy.prometheus import render_rules
 from deploy.prometheus.thresholds import THRESHOLDS
 from tests.conftest import require_tool
-from tests.deploy.remote import commands, configurations
+from tests.deploy.remote import DOCS, commands
 from tests.e2e.alerting import Alertmanager
 from tests.e2e.conftest import StartDaemon
 from tests.e2e.processes import Process
@@ -25,6 +25,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 GPUS = 8
+PAIR = DOCS.parent / "deploy" / "scale" / "prometheus-ha.yml"
 NOBODY = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
 RECORDED = (
     *("gpu:gpu_workload_owner:info", "owner:gpu_allocated:sum_rate2m", "job:gpu_up:count"),
@@ -51,7 +52,7 @@ def _rules(folder: Path) -> Path:
 
 
 def _replica(name: str, folder: Path, port: int, store: VictoriaMetrics) -> PrometheusServer:
-    config = yaml.safe_load(configurations("scale.md")["prometheus-ha.yml"])
+    config = yaml.safe_load(PAIR.read_text(encoding="utf-8"))
     config["global"] |= {"scrape_interval": "1s"}
     config["global"]["external_labels"]["replica"] = name
     (job,) = config["scrape_configs"]

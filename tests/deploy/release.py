@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,11 +45,15 @@ def _try(command: Sequence[str | Path], what: str, folder: Path) -> None:
 
 def main(pythons: Sequence[str]) -> None:
     """Build and try everything; end at the first problem."""
+    pythons = pythons or PYTHONS
+    missing = [name for name in (*pythons, "docker") if shutil.which(name) is None]
+    if missing:
+        raise SystemExit(f"not on the PATH: {', '.join(missing)}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _run(sys.executable, "-m", "hatchling", "build", "-d", folder)
         (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
-        for number, python in enumerate(pythons or PYTHONS):
+        for number, python in enumerate(pythons):
             for package in (wheel, sdist) if number == 0 else (wheel,):
                 venv = folder / f"{python.replace('/', '-')}-{package.suffix}"
                 _run(python, "-m", "venv", venv)

@@ -39,7 +39,8 @@ SCRAPED_KB, RECORDED_KB = 2.9, 2.2
 """Of memory for a series, after a garbage collection."""
 GARBAGE = 2
 """Go lets the heap grow to so many times that before it collects."""
-EMPTY_GB = 0.1
+REST_GB = 0.1
+"""What was resident beside that."""
 SAMPLE_BYTES = {"Prometheus": 2.0, "VictoriaMetrics": 1.6}
 """With the index."""
 
@@ -93,7 +94,7 @@ def _size(nodes: int, level: Level, scraped: int) -> tuple[str, ...]:
         for size in SAMPLE_BYTES.values()
         for days in DAYS.values()
     )
-    memory = _rounded(EMPTY_GB + GARBAGE * heap_kb / 1e6)
+    memory = _rounded(REST_GB + GARBAGE * heap_kb / 1e6)
     return f"{nodes:,} x {GPUS}", level, f"{scraped:,}", f"{samples:,.0f}", memory, *disks
 
 

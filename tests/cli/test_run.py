@@ -94,6 +94,7 @@ MISTAKES = [
     (["--report", "a", "x"], "--report: expected --with-daemon, whose report it is"),
     (["--with-daemon", "--report=", "x"], "--report: expected a file or folder, got nothing"),
     (["--print-env", "--with-daemon"], "--print-env: expected no --with-daemon, it starts none"),
+    (["--help=foo", "--", "true"], f"--help: takes no value {SEE}"),
     (["--print-env=1"], f"--print-env: takes no value {SEE}"),
     (["--print-env", "true"], "--print-env: expected no command, it starts none"),
     (["--summary", "--", "true"], "--summary: expected a file, such as run.json, got nothing"),

@@ -10,7 +10,6 @@ import threading
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from errno import EMFILE, ENFILE
 from pathlib import Path
 
@@ -56,17 +55,6 @@ NO_PERMISSION, BUSY = "no_permission", "busy"
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class _Sums:
-    """Totals of the processes of one family, those included that have ended."""
-
-    read_bytes: float = 0.0
-    reads: float = 0.0
-    before: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By pid: what was counted of it."""
-    io_hidden: bool = False
-
-
 class WatchedProcess:
     """One process, its loop's thread and its workers; for the sampling thread."""
 
@@ -78,7 +66,11 @@ class WatchedProcess:
         """By thread id: that of the loop first, then those of the workers."""
         self._started = start_time(procfs, pid)
         self._freezer: Path | None = None
-        self._sums = _Sums()
+        self._read = [0, 0]
+        """Bytes, and calls, of all its readers so far, those included that have ended."""
+        self._read_before: dict[int, tuple[int, int]] = {}
+        """By pid: what was counted of it."""
+        self._io_hidden = False
         self.look_at = self._totals_at = self.sampled_until = float("-inf")
         self._gone = False
         self._asleep: Counter[str] = Counter()
@@ -184,32 +176,28 @@ class WatchedProcess:
 
     def _count(self, now: float) -> None:
         """Add what the process and its workers did since the last count."""
-        sums, before = self._sums, self._sums.before
-        sums.before = {}
-        readers = self._workers or [self.pid]
-        for pid in readers:
+        before, self._read_before = self._read_before, {}
+        for pid in self._workers or [self.pid]:
             said = read_file(self._procfs, pid, "io").split()
             if len(said) < 6:
-                sums.io_hidden |= bool(stat_fields(self._procfs, pid))  # else it has ended
+                self._io_hidden |= bool(stat_fields(self._procfs, pid))  # else it has ended
                 continue
-            read_bytes, reads = int(said[1]), int(said[5])
-            sums.before[pid] = read_bytes, reads
-            if pid in before:
-                sums.read_bytes += max(0, read_bytes - before[pid][0])
-                sums.reads += max(0, reads - before[pid][1])
+            self._read_before[pid] = now_read = int(said[1]), int(said[5])
+            for place, amount in enumerate(now_read):
+                self._read[place] += max(0, amount - before.get(pid, now_read)[place])
         placed = self._asleep[AT_REST] + self._asleep[AT_WORK]
         absent = {
-            IO: sums.io_hidden and NO_PERMISSION,
-            WAITS: self._asleep[ASLEEP] > placed and NO_PERMISSION,
+            IO: self._io_hidden,
+            WAITS: self._asleep[ASLEEP] > placed,
         }
-        self.problems = {group: state for group, state in absent.items() if state}
+        self.problems = {group: NO_PERMISSION for group, is_absent in absent.items() if is_absent}
         self._asleep.clear()
         limit = cores(self._procfs, self._sysfs, self.pid)
         self.totals = HostTotals(
             now,
             None if limit is None else limit.busy_seconds,
-            None if sums.io_hidden else sums.read_bytes,
-            None if sums.io_hidden else sums.reads,
+            None if self._io_hidden else self._read[0],
+            None if self._io_hidden else self._read[1],
             None if limit is None else limit.number,
         )
 

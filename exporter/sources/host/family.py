@@ -8,7 +8,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from exporter.model.host import WORKER
-from exporter.sources.proc.procfs import command_name
+from exporter.sources.proc.procfs import command_name, read_file
 
 MOST_THREADS = 4096
 
@@ -46,8 +46,4 @@ def _threads(procfs: str, pid: int) -> list[int]:
 
 def _children(procfs: str, pid: int, thread: int) -> list[int]:
     """Return the children that a thread has started; none if they cannot be seen."""
-    try:
-        with open(f"{procfs}/{pid}/task/{thread}/children", "rb") as file:
-            return [int(word) for word in file.read().split()]
-    except (OSError, ValueError):
-        return []
+    return [int(word) for word in read_file(procfs, pid, f"task/{thread}/children").split()]

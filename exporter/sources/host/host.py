@@ -90,8 +90,9 @@ class WatchedProcess:
     def take(self) -> Seen:
         """Return what was seen since the last call; for any thread."""
         states = tuple(self.states.popleft() for _ in range(len(self.states)))
+        workers = len(self._threads) - 1  # read at once: the sampling thread goes on
         # Without workers it may load in threads: how many it has is not known.
-        return Seen(states, self.totals, len(self._workers) or None, self.problems)
+        return Seen(states, self.totals, workers if workers > 0 else None, self.problems)
 
     def sample(self, now: float, threads: int) -> None:
         """Sample it once, if it has workers or had some; keep at most so many threads open."""
@@ -186,10 +187,7 @@ class WatchedProcess:
             for place, amount in enumerate(now_read):
                 self._read[place] += max(0, amount - before.get(pid, now_read)[place])
         placed = self._asleep[AT_REST] + self._asleep[AT_WORK]
-        absent = {
-            IO: self._io_hidden,
-            WAITS: self._asleep[ASLEEP] > placed,
-        }
+        absent = {IO: self._io_hidden, WAITS: self._asleep[ASLEEP] > placed}
         self.problems = {group: NO_PERMISSION for group, is_absent in absent.items() if is_absent}
         self._asleep.clear()
         limit = cores(self._procfs, self._sysfs, self.pid)

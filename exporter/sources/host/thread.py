@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from contextlib import suppress
 
 from exporter.model.host import ASLEEP, AT_REST, AT_WORK, BLOCKED, RUNNING, STOPPED
@@ -20,7 +19,7 @@ WAITS_FOR_BATCH = (*WAITS_FOR_ORDERS, "futex")
 """Where the loop waits for a batch: likewise or, with pin_memory, for a thread of its own."""
 FROZEN = ("refrigerator", "freezer", "do_signal_stop", "ptrace_stop", "get_signal")
 """Where a stopped thread sleeps, and one of a frozen control group of version 2."""
-RUNS = b"0"
+RUNS = "0"
 """What wchan says of a thread that is not asleep, and of all to those who may not see it."""
 TIMES_SCHEDULED = 2
 """Third field of schedstat."""
@@ -29,7 +28,7 @@ TIMES_SCHEDULED = 2
 class WatchedThread:
     """One thread; it ends with ProcessLookupError, and a new one of the same id is another."""
 
-    def __init__(self, procfs: str, pid: int, tid: int, waits: Collection[str]) -> None:
+    def __init__(self, procfs: str, pid: int, tid: int, waits: tuple[str, ...]) -> None:
         """Open it; `waits` are the functions in which it is at rest.
 
         Raises OSError where it cannot be seen.
@@ -67,43 +66,34 @@ class WatchedThread:
 
         Raises ProcessLookupError if it is gone.
         """
-        where = self._where()
-        letter = ""
-        if where == RUNS or not self._rests(where):
+        where, letter = self._where(), "S"
+        if not where.startswith(self._waits):
             letter = self._stat()
             if letter == "S" and where == RUNS:
                 where = self._where()  # it has fallen asleep in between
-        scheduled, self._scheduled = self._scheduled, self._slices()
-        if any(each in where.decode() for each in FROZEN):
+        before, self._scheduled = self._scheduled, self._slices()
+        if any(each in where for each in FROZEN):
             return STOPPED
-        if letter == "S" or not letter:
-            if where == RUNS:
-                return ASLEEP
-            if not self._rests(where):
-                return AT_WORK
-            return AT_REST if self._scheduled and scheduled == self._scheduled else ASLEEP
-        return letter if letter in (RUNNING, BLOCKED) else STOPPED
+        if letter != "S":
+            return letter if letter in (RUNNING, BLOCKED) else STOPPED
+        if where == RUNS:
+            return ASLEEP
+        if not where.startswith(self._waits):
+            return AT_WORK
+        return AT_REST if self._scheduled and before == self._scheduled else ASLEEP
 
-    def _rests(self, where: bytes) -> bool:
-        name = where.decode("ascii", "replace")
-        return name.startswith(tuple(self._waits))
-
-    def _where(self) -> bytes:
-        if self._wchan is None:
-            return RUNS
-        try:
-            return os.pread(self._wchan, LONGEST_BYTES, 0) or RUNS
-        except ProcessLookupError:
-            raise
-        except OSError:
-            return RUNS
+    def _where(self) -> str:
+        if self._wchan is not None:
+            with suppress(PermissionError):
+                where = os.pread(self._wchan, LONGEST_BYTES, 0)
+                return where.decode("ascii", "replace") or RUNS
+        return RUNS
 
     def _slices(self) -> bytes:
         """Return how often it was given a CPU; empty where that is not known."""
         if self._schedstat is None:
             return b""
-        fields = os.pread(self._schedstat, LONGEST_BYTES, 0).split()
-        return fields[TIMES_SCHEDULED] if len(fields) > TIMES_SCHEDULED else b""
+        return b"".join(os.pread(self._schedstat, LONGEST_BYTES, 0).split()[TIMES_SCHEDULED:])
 
     def _stat(self) -> str:
         stat = os.pread(self._opened[0], LONGEST_BYTES, 0)

@@ -39,7 +39,7 @@ def test_the_page_of_a_geforce_begins_with_what_is_certain(
     assert f"saturation not known, {MEMORY}" in text
     for said in (text, " ".join(status.split())):
         assert re.search(r"\b9\d % saturated|0(\u2013| to )9\d %", said) is None
-        assert "[cupti]" in said
+        assert "--source.cupti" in said
         assert "NVreg_RestrictProfilingToAdminUsers=0" in said
         assert "roofline-exporter run --count-flops -- python train.py" in said
     assert daemon.metrics().value("gpu_saturation_upper_ratio", gpu="0") > 0.9

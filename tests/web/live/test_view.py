@@ -305,6 +305,7 @@ def test_the_saturation_by_old_counters_is_shown() -> None:
     assert found["saturation_lower"] == found["saturation_upper"] == share.saturation.ratio
 
 
+@pytest.mark.usefixtures("installed_by_pip")
 def test_the_node_says_once_what_would_measure_several_gpus() -> None:
     """Equal sentences are merged; measured, divided and lost GPUs have none."""
     gpus = [snapshots.t4_estimate(index) for index in range(6)]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,16 @@ def stall(said: str) -> int:
     return int(found[1])
 
 
+def halved(said: str, folder: Path, *words: str, **job: Any) -> str:
+    """Return the line of a job that took the advice, and waits half as much at most; a busy machine
+    has a second try."""
+    for _ in range(2):
+        better = line(folder, *words, **job)
+        if stall(better) <= stall(said) / 2:
+            return better
+    pytest.fail(f"{stall(better)} % after {stall(said)} %")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["burn(0.012)", "time.sleep(0.012)"])
 def test_a_loop_without_workers_is_told_so(tmp_path: Path, work: str) -> None:
@@ -117,8 +128,7 @@ def test_the_advice_halves_the_stall(tmp_path: Path) -> None:
     knob = re.search(r"Set num_workers=(\d+) and persistent_workers=True", said)
     assert knob
     workers = int(knob[1])
-    better = line(tmp_path, "time.sleep(0.012)", workers=workers, persistent=True, batches=120)
-    assert stall(better) <= stall(said) / 2
+    halved(said, tmp_path, "time.sleep(0.012)", workers=workers, persistent=True, batches=120)
 
 
 @pytest.mark.slow
@@ -148,20 +158,17 @@ TIMED = "begun = time.monotonic(); burn(0.08); return torch.full((4,), time.mono
 def test_too_few_workers_and_the_advice_halves_the_stall(tmp_path: Path) -> None:
     """One worker that computes all the time; of the machine, only its free cores are stated."""
 
-    def with_workers(number: int) -> str:
-        step = "time.sleep(0.65 * float(batch[0][0]))"
-        return line(tmp_path, TIMED, workers=number, batches=100, body=step, first=FREE_CORES)
-
-    said = with_workers(1)
+    job: dict[str, Any] = {
+        "item": TIMED,
+        "batches": 100,
+        "body": "time.sleep(0.65 * float(batch[0][0]))",
+        "first": FREE_CORES,
+    }
+    said = line(tmp_path, workers=1, **job)
     assert causes(said) == ["too_few_workers"]
     knob = re.search(r"1\.5 cores are free\. Set num_workers=(\d+) \(it is 1\)", said)
     assert knob
-    for _ in range(2):
-        better = with_workers(int(knob[1]))
-        if stall(better) <= stall(said) / 2:
-            break
-    assert causes(better) == []
-    assert stall(better) <= stall(said) / 2
+    assert causes(halved(said, tmp_path, workers=int(knob[1]), **job)) == []
 
 
 @pytest.mark.slow
@@ -188,14 +195,9 @@ def test_workers_that_wait_for_storage(read: str, cause: str, tmp_path: Path) ->
 @pytest.mark.slow
 def test_workers_that_start_anew_in_each_epoch(tmp_path: Path) -> None:
     """With persistent workers that is gone, and so is half of the stall."""
-    said = line(tmp_path, batches=10, epochs=25)
+    said = line(tmp_path, batches=10, epochs=50)
     assert causes(said) == ["epoch_respawn"]
-    for _ in range(2):
-        better = line(tmp_path, batches=10, epochs=25, persistent=True)
-        if stall(better) <= stall(said) / 2:
-            break
-    assert causes(better) == []
-    assert stall(better) <= stall(said) / 2
+    assert causes(halved(said, tmp_path, batches=10, epochs=50, persistent=True)) == []
 
 
 @pytest.mark.slow

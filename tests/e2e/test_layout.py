@@ -165,7 +165,14 @@ NODES: dict[str, Snapshot] = {
 }
 
 
-@pytest.mark.parametrize("node", list(NODES))
+OF_KINDS = {"two", "sixteen", "divided", "uncounted"}
+"""Others are of the same kind, and have more GPUs."""
+
+
+@pytest.mark.parametrize(
+    "node",
+    [pytest.param(node, marks=pytest.mark.slow if node in OF_KINDS else ()) for node in NODES],
+)
 def test_the_node_at_every_size(serve: Serve, view: OpenPage, node: str) -> None:
     """No label over another, nothing cut, no word broken, the window used, in both schemes."""
     shown = view("phone").open(serve(NODES[node]).url)

@@ -70,8 +70,8 @@ def _wait_until_hung(daemon: Daemon, gpus: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("signal", "hung"),
-    [(SIGTERM, ()), (SIGTERM, ("0",)), (SIGTERM, ("0", "1")), (SIGINT, ()), (SIGINT, ("0", "1"))],
-    ids=["TERM", "TERM-one-hung", "TERM-all-hung", "INT", "INT-all-hung"],
+    [(SIGTERM, ()), (SIGTERM, ("0", "1")), (SIGINT, ("0",))],
+    ids=["TERM", "TERM-all-hung", "INT-one-hung"],
 )
 @retry_once
 def test_stops_within_two_seconds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
@@ -31,10 +31,15 @@ MOST_MAIN_THREAD = 0.1
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
-@pytest.fixture
-def demo(start: StartDaemon) -> Daemon:
-    """The demo, once it has read every GPU."""
-    return start({}, "--demo", wait_for=GPUS)
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """The demo, once it has read every GPU; one for all that changes nothing of it."""
+    daemon = Daemon(tmp_path_factory.mktemp("demo"), {}, ("--demo",))
+    try:
+        daemon.wait_for_gpus(GPUS)
+        yield daemon
+    finally:
+        daemon.kill()
 
 
 # Text of the table that is cut although no tooltip gives all of it.
@@ -334,9 +339,11 @@ FIRST_PAINT = """() => new Promise((done) =>
 
 
 def test_weight_and_first_paint(
-    demo: Daemon, view: OpenPage, record_property: Callable[[str, object], None]
+    start: StartDaemon, view: OpenPage, record_property: Callable[[str, object], None]
 ) -> None:
-    """All files of both pages are under 135 kB; each page with them is 80 kB on the wire."""
+    """All files of both pages are under 135 kB; each page with them is 80 kB on the wire, before
+    there is much of a history."""
+    demo = start({}, "--demo", wait_for=GPUS)
     plain: dict[str, int] = {}
     for path in ("/", "/gpu/0"):
         shown = view()

@@ -402,21 +402,3 @@ def _documented_relabelings() -> str:
 def _send_xid(driver: FakeNvml) -> None:
     """Let GPU 1 report Xid 79 while the daemon listens."""
     driver.update(xids=[{"at": driver.now() - driver.epoch + 1.0, "gpu": 1, "xid": 79}])
-
-
-def test_a_daemon_takes_no_counters_from_such_a_page(
-    make_driver: MakeDriver, start: StartDaemon
-) -> None:
-    """Not from another exporter's, which has profiling rows; one line in the log says why."""
-    measured = start(make_driver({"devices": [H100]}), wait_for=1)
-    assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{" in measured.get("/metrics/dcgm").text
-    url = f"http://127.0.0.1:{measured.port}/metrics/dcgm"
-
-    daemon = start(make_driver({"devices": [T4]}), f"--dcgm.url={url}", wait_for=1)
-
-    line = f"{url}: no counters of DCGM: its page was made by a roofline-exporter, not by DCGM"
-    daemon.find_in_line(re.escape(line))
-    page = daemon.metrics()
-    assert page.value("roofline_exporter_source_up", source="dcgm") == 0
-    assert page.value("gpu_saturation_source_info", source="estimate") == 1
-    assert len([text for text in daemon.lines() if line in text]) == 1

@@ -20,7 +20,7 @@ from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
 from tests.e2e.browser import SCHEMES, SIZES, View
-from tests.e2e.conftest import MakeDriver, OpenPage, RunCommand, Serve, StartDaemon
+from tests.e2e.conftest import OpenPage, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
 
@@ -404,31 +404,6 @@ def test_names_from_outside_stay_text(serve: Serve, view: OpenPage) -> None:
         shown.screenshot(f"hostile{path.replace('/', '-')}", whole=True)
 
 
-def test_a_gpu_is_lost_and_comes_back(
-    make_driver: MakeDriver, start: StartDaemon, view: OpenPage
-) -> None:
-    """Its row stays, greyed, with the reason and the time; the others go on; it comes back."""
-    gpm = {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20, "fp64": 0, "fp32": 4, "fp16": 2}
-    template = {"product": "h100-sxm", "utilization": 60, "gpm": gpm}
-    driver = make_driver({"devices": {"count": 2, "template": template}})
-    daemon = start(driver, wait_for=2)
-    shown = view().open(daemon.url)
-    expect(shown.page.locator("#banner")).to_be_hidden()
-    expect(shown.row("GPU 1")).to_contain_text("30 % saturated")
-    devices = driver.scenario["devices"]
-    driver.update(devices={**devices, "overrides": {"1": {"lost": 1}}})
-    row = shown.row("GPU 1")
-    expect(row).to_have_class(re.compile(r"\bdown\b"))
-    expect(row).to_contain_text("it fell off the bus")
-    expect(row).to_contain_text(re.compile(r"last read \d+ s ago,\s+\d\d:\d\d:\d\d"))
-    expect(shown.page.locator("#headline")).to_contain_text("GPU 1 is lost")
-    expect(shown.row("GPU 0")).to_contain_text("30 % saturated")
-    shown.screenshot("lost")
-    driver.update(devices=devices)
-    expect(row).not_to_have_class(re.compile(r"\bdown\b"))
-    expect(row).to_contain_text("30 % saturated")
-
-
 def test_a_restart_is_survived(start: StartDaemon, view: OpenPage) -> None:
     """The page says since when it is stale, and goes on without being loaded again."""
     daemon = start({}, "--demo", wait_for=GPUS)
@@ -444,38 +419,6 @@ def test_a_restart_is_survived(start: StartDaemon, view: OpenPage) -> None:
     expect(shown.page).not_to_have_title(re.compile("stale|^roofline"))
     expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
     assert shown.page.evaluate("window.mark") == 1
-
-
-def test_a_recording_is_marked(start: StartDaemon, command: RunCommand, view: OpenPage) -> None:
-    """What was recorded just now is played back, and called so."""
-    folder = Path(command({}, "--version").stdout_path).parent
-    recording = folder / "demo.jsonl.gz"
-    made = command({}, "record", str(recording), "--demo", "--duration", "4s")
-    assert made.wait() == 0, made.lines()
-    daemon = start({}, f"--replay={recording}", wait_for=GPUS)
-    shown = view().open(daemon.url)
-    expect(shown.page.locator("#banner")).to_contain_text("it was recorded, and is played back.")
-    expect(shown.page.locator("#headline")).to_have_text("The recording demo.jsonl.gz has ended")
-    expect(shown.row("GPU 0")).to_contain_text("the recording has ended")
-    expect(shown.page.locator("#advice")).to_have_attribute("href", re.compile("/recordings.md$"))
-    expect(shown.page.locator("#gpus tbody tr")).to_have_count(GPUS)
-    problem = shown.page.locator("#problem")
-    expect(problem).to_contain_text("demo.jsonl.gz has ended")
-    expect(problem).to_contain_text("--replay.loop")
-    expect(problem).not_to_contain_text("What was tried")
-
-
-def test_no_gpu(start: StartDaemon, view: OpenPage) -> None:
-    """The page says what was tried and what to do."""
-    daemon = start({}, "--nvml.library=/nonexistent/libnvidia-ml.so.1")
-    shown = view().open(daemon.url)
-    problem = shown.page.locator("#problem")
-    expect(problem).to_contain_text("/nonexistent/libnvidia-ml.so.1")
-    expect(problem).to_contain_text("What was tried")
-    expect(problem).to_contain_text("--demo")
-    expect(shown.page.locator("#node")).to_be_hidden()
-    assert shown.findings() == []
-    shown.screenshot("no-gpu")
 
 
 def test_a_problem_comes_and_goes(serve: Serve, view: OpenPage) -> None:

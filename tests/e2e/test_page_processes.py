@@ -13,9 +13,7 @@ from exporter.model.snapshot import Snapshot
 from exporter.model.workload import ShareWork
 from tests import snapshots
 from tests.e2e.browser import SIZES
-from tests.e2e.conftest import OpenPage, Serve, StartDaemon
-
-GPUS = 8
+from tests.e2e.conftest import OpenPage, Serve
 
 
 def at_work(cpu_cores: float, count: int = 3) -> Snapshot:
@@ -56,14 +54,3 @@ def test_the_processes_of_a_gpu(serve: Serve, view: OpenPage, size: str) -> None
     expect(page.locator("#processes tbody tr")).to_have_count(2)
     expect(cells).to_contain_text(["4002", "25 %"])
     expect(page.locator("#ceilings details[open]").first).to_be_visible()
-
-
-@pytest.mark.parametrize("flag", ["--process.owner", "--no-process.owner"])
-def test_the_switch_of_owners_hides_them_here(start: StartDaemon, flag: str) -> None:
-    """The processes stay, with their commands and numbers."""
-    page = start({}, "--demo", flag, wait_for=GPUS).get("/gpu/2").text
-    shown = page.split('id="processes-title"')[1].split("</section>")[0]
-
-    assert ("<td>bob</td>" in shown) == ("Owner" in shown) == (flag == "--process.owner")
-    assert "<td>python3</td>" in shown
-    assert "<td>105 %</td>" in shown

@@ -20,6 +20,7 @@ from exporter.derive.topology import peers
 from exporter.model.reading import SlotReport
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.fleet.session import SessionOptions
+from exporter.sources.fleet.slots import NOT_LISTED
 from exporter.sources.nvml.library import Library
 from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -372,6 +373,22 @@ def test_another_board_at_an_index_is_another_gpu(start: Start) -> None:
     reports = {report.device.uuid: report for report in fleet.reports() if report.device}
     assert set(reports) == {"GPU-a", "GPU-b", "GPU-new"}
     assert reports["GPU-b"].reading is None
+
+
+@pytest.mark.usefixtures("often")
+def test_a_gpu_that_is_taken_away_is_down_until_it_is_back(start: Start) -> None:
+    """The last of two, so that the other one keeps its index and is read all the time; no
+    thread is left for it meanwhile."""
+    fleet, fake = start({"devices": {"count": 2}})
+    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fake.update(devices={"count": 1})
+
+    wait_until(lambda: _report(fleet, 1).problem == NOT_LISTED)
+    assert _report(fleet, 1).reading is None
+    assert _reads(fleet, 0)
+    wait_until(lambda: not _gpu_threads(1), what="for the end of its worker")
+    fake.update(devices={"count": 2})
+    wait_until(lambda: _reads(fleet, 1))
 
 
 @pytest.mark.parametrize("code", [1, 9])

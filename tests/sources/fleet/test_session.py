@@ -170,20 +170,6 @@ INSTANCES: list[dict[str, Any]] = [
 MIG = {"instances": INSTANCES}
 
 
-def test_shares_of_a_mig_gpu(open_gpu: Open) -> None:
-    """While MIG is on, there is one share for each GPU instance, and none for the whole."""
-    rig = open_gpu(mig=MIG)
-    session = rig.session()
-    session.read()
-    shares = tick(session, rig).shares
-
-    assert [share.gpu_instance for share in shares] == [1, 2]
-    assert [share.memory.used_bytes for share in shares if share.memory] == [7, 8]
-    assert [share.activity.tensor for share in shares if share.activity] == [0.5, 0.2]
-    assert all(share.counters == "gpm" for share in shares)
-    session.read_burst()
-
-
 def test_memory_is_read_before_gpm(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPM sample of an instance can make later memory calls of the same round fail."""
     rig = open_gpu(mig=MIG)
@@ -231,25 +217,6 @@ FAST_CALLS = (
     "nvmlDeviceGetOfaUtilization",
     "nvmlGpm",
 )
-
-
-def test_one_fault_is_one_line(open_gpu: Open, caplog: pytest.LogCaptureFixture) -> None:
-    """However many groups of readings it takes; and one when they are back."""
-    caplog.set_level(logging.INFO)
-    rig = open_gpu(gpm=GPM)
-    session = rig.session()
-    tick(session, rig, 2)
-    names = ["PowerUsage", "Temperature*", "ClockInfo", "MemoryInfo*"]
-    rig.fake.update(faults=[fault(f"nvmlDeviceGet{name}", error=999) for name in names])
-    tick(session, rig, 3)
-    rig.fake.update(faults=[])
-    tick(session, rig, 3)
-
-    lines = [entry.getMessage() for entry in caplog.records]
-    assert len(lines) == 2
-    assert lines[0].startswith("GPU 0 cannot be read in part: memory, ")
-    assert {"memory", "temperature", "sm_clock"} <= set(lines[0].replace(",", "").split())
-    assert lines[1].startswith("GPU 0: can be read again: ")
 
 
 def test_another_gpu_behind_the_handle_needs_a_new_session(open_gpu: Open) -> None:

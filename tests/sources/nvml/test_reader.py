@@ -498,20 +498,6 @@ def test_pcie_bytes_of_a_slow_link(open_gpu: Open) -> None:
     assert vitals(source, rig).pcie_transmit_bytes is None
 
 
-def test_media_engines_that_counters_tell_are_not_asked(open_gpu: Open) -> None:
-    """What hardware counters cover costs no call."""
-    rig = open_gpu(**BUSY)
-    source = rig.source()
-    read(source, rig)
-    rig.calls()
-    found = read(source, rig, frozenset({"decoder", "jpeg", "ofa"})).vitals
-
-    assert (found.encoder_ratio, found.decoder_ratio) == (0.03, None)
-    assert not {"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetOfaUtilization"} & (
-        rig.calls().keys()
-    )
-
-
 MIG = {
     "instances": [
         {"gi": 1, "ci": 0, "index": 0, "memory_mb": 40960, "memory_used": 5 * GIB},

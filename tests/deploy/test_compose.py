@@ -110,7 +110,8 @@ def test_mounted_folders_exist() -> None:
     """Docker would make what is missing, as root."""
     for name, service in _services().items():
         for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
+            # Of `${NAME:-default}` the default.
+            source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume).split(":")[0]
             assert not source.startswith(".") or (BASE.parent / source).is_dir(), name
 
 

@@ -345,14 +345,14 @@ def _rules() -> Mapping[str, Any]:
     return {"groups": [{**group, "rules": [*group["rules"], *own]}]}
 
 
-def _evaluated(
-    folder: Path,
+def _group(
     series: Sequence[Series],
     expected: Samples,
     event: Interruption | None = None,
     asked: Mapping[str, str] | None = None,
-) -> None:
-    """Evaluate every query of the page over some series."""
+    name: str = "",
+) -> dict[str, Any]:
+    """Every query of the page over some series, as a group of promtool."""
     asked = queries() if asked is None else asked
     assert set(expected) == set(asked), "each query needs an expectation"
     wanted = [
@@ -363,15 +363,26 @@ def _evaluated(
         )
         for name, samples in expected.items()
     ]
-    run_suite(folder, _rules(), [Test("", series, wanted, event).group()])
+    return Test(name, series, wanted, event).group()
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-def test_queries_in(situation: str, tmp_path: Path) -> None:
+def _evaluated(
+    folder: Path,
+    series: Sequence[Series],
+    expected: Samples,
+    asked: Mapping[str, str] | None = None,
+) -> None:
+    run_suite(folder, _rules(), [_group(series, expected, asked=asked)])
+
+
+def test_queries_in_every_situation(tmp_path: Path) -> None:
     """What is lost, unknown or too young looks neither like no load nor like idle."""
-    series, expected, event = SITUATIONS[situation]
     others = [replace(one, answers=False) for one in _others()]
-    _evaluated(tmp_path, [*series, *others], expected, event)
+    groups = [
+        _group([*series, *others], expected, event, name=name)
+        for name, (series, expected, event) in SITUATIONS.items()
+    ]
+    run_suite(tmp_path, _rules(), groups)
 
 
 def test_no_pod_is_no_load_only_where_that_is_said(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do all rules cost a Prometheus that scrapes a fleet of 200 nodes with 8 GPUs each?
+"""What do all rules, and the dashboards at scale, cost a Prometheus that scrapes a fleet of nodes?
 
-One process serves the page of every node: the demo's, with only the families that rules read. The
-server gets a past as long as the windows of the rules, so that these are full: of what it scrapes
-first, and of what it records as soon as it does.
+One process serves the page of every node: the demo's, with only the families that rules and these
+dashboards read. The server gets a past as long as the windows of the rules, so that these are full:
+of what it scrapes first, and of what it records as soon as it does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -34,9 +35,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import THRESHOLDS, load, seconds
 from exporter.exposition.catalogue import CATALOGUE
-from tests.benchmarks import recorded
+from tests.benchmarks import panels, recorded
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
-from tests.benchmarks.rig import machine, table
+from tests.benchmarks.rig import cpu_seconds, machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
@@ -77,6 +78,12 @@ def expressions(texts: Iterable[str]) -> list[str]:
     """Return the expressions of the rules in these files."""
     groups = [group for text in texts for group in yaml.safe_load(text)["groups"]]
     return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def _records(text: str) -> list[str]:
+    """Return what a file of rules records."""
+    groups = yaml.safe_load(text)["groups"]
+    return [rule["record"] for group in groups for rule in group["rules"]]
 
 
 def rules_read(texts: Iterable[str]) -> dict[str, float]:
@@ -258,8 +265,14 @@ class Group:
     interval: float
     last: str = ""
     seconds: list[float] = field(default_factory=list)
-    slowest: str = ""
-    """The rule that took longest the last time."""
+    each: dict[str, float] = field(default_factory=dict)
+    """The seconds that each rule took the last time."""
+
+    @property
+    def slowest(self) -> str:
+        """The rule that took longest the last time."""
+        name = max(self.each, key=lambda one: self.each[one])
+        return f"{name} {self.each[name]:.2f}"
 
     @property
     def median(self) -> float:
@@ -271,7 +284,7 @@ class Group:
 
 
 def _ask(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=150)
     try:
         connection.request("GET", path)
         return json.loads(connection.getresponse().read())["data"]
@@ -294,15 +307,36 @@ def watch(port: int, least_seconds: float, settle_seconds: float) -> dict[str, G
                 group.last = one["lastEvaluation"]
                 if passed > settle_seconds and one["evaluationTime"] > 0:
                     group.seconds.append(float(one["evaluationTime"]))
-                    slowest = max(one["rules"], key=lambda rule: float(rule["evaluationTime"]))
-                    group.slowest = f"{slowest['name']} {slowest['evaluationTime']:.2f}"
+                    group.each = {r["name"]: float(r["evaluationTime"]) for r in one["rules"]}
         if passed > least_seconds and all(group.seconds for group in groups.values()):
             return groups
         threading.Event().wait(0.5)
 
 
-def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str, Group], str]:
-    """Return the groups, and what was scraped in one line."""
+@dataclass
+class Result:
+    """What one run found."""
+
+    groups: dict[str, Group]
+    scraped: str
+    """What the server had, in one line."""
+    scrape_cores: float
+    """Cores that it needed while it only scraped."""
+    cores: float
+    """Cores that it needed with the rules."""
+    recorded: int
+    """Series that the rules recorded, without those of alerts."""
+    panels: list[panels.Answer]
+
+
+def _cores(pid: int, window_seconds: float) -> float:
+    before, began = cpu_seconds(pid), time.monotonic()
+    threading.Event().wait(window_seconds)
+    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+
+
+def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
+    """Scrape, then scrape and record, then ask what the dashboards ask."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     if arguments.interval:
         for key in ("interval", "slow_interval", "day_interval"):
@@ -314,9 +348,10 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
         del texts["queries.yml"]
     rule_folder = directory / "rules"
     rule_folder.mkdir()
-    windows = rules_read(texts.values())
+    windows = dict.fromkeys(panels.families_read(), 0.0) | rules_read(texts.values())
     found = recorded.windows(expressions(texts.values()), SHORT_SECONDS)
     spans = {name: min(window, arguments.history) for name, window in found.items()}
+    spans |= dict.fromkeys(_records(texts["scale.yml"]), arguments.history)
     samples = demo_page(directory / "demo", sorted(windows), arguments.warm_up)
     fleet = Fleet(samples, arguments.nodes)
     program = shutil.which("prometheus")
@@ -335,9 +370,12 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
             for request in fleet.past(windows, arguments.history):
                 write(f"http://{server.address}", request)
             past = time.monotonic() - began
+            (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
+            reload(server)
+            threading.Event().wait(arguments.scrape)
+            scrape_cores = _cores(server.pid, arguments.settle)
             for name, content in texts.items():
                 (rule_folder / name).write_text(content, encoding="utf-8")
-            (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
             reload(server)
             filled = recorded.fill(
                 lambda name: _ask(own, f"/api/v1/query?query={name}")["result"],
@@ -345,7 +383,19 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
                 spans,
                 arguments.recorded,
             )
+            threading.Event().wait(arguments.settle)
+            before, began = cpu_seconds(server.pid), time.monotonic()
             groups = watch(own, arguments.seconds, arguments.settle)
+            cores = (cpu_seconds(server.pid) - before) / (time.monotonic() - began)
+            count = '/api/v1/query?query=count({__name__=~".%2B:.%2B"})'
+            counted = int(_ask(own, count)["result"][0]["value"][1])
+            answers = list(
+                panels.answers(
+                    lambda path: _ask(own, path),
+                    lambda: cpu_seconds(server.pid),
+                    arguments.scrape,
+                )
+            )
             status = _ask(own, "/api/v1/status/tsdb")["headStats"]
             firing = len(_ask(own, "/api/v1/alerts")["alerts"])
         finally:
@@ -357,7 +407,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> tuple[dict[str,
         f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s, and that of "
         f"{len(filled)} of {len(spans)} recorded families read over hours"
     )
-    return groups, line
+    return Result(groups, line, scrape_cores, cores, counted, answers)
 
 
 def reload(server: Process) -> None:
@@ -366,6 +416,11 @@ def reload(server: Process) -> None:
     before = len(server.lines(loaded))
     server.signal(SIGHUP)
     wait_until(lambda: len(server.lines(loaded)) > before, 60)
+
+
+def _version() -> str:
+    done = subprocess.run(["prometheus", "--version"], capture_output=True, text=True, check=True)
+    return (done.stdout or done.stderr).partition(" (")[0].replace(", version", "")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -380,12 +435,19 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="of the demo")
     parser.add_argument("--interval", default="", help="of all groups, instead of their own")
     parser.add_argument("--queries", action="store_true", help="with those for own queries")
+    parser.add_argument("--slowest", type=int, default=0, help="print so many rules")
     parser.add_argument("--check", action="store_true", help="fail above a third of an interval")
     arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as directory:
-        groups, line = benchmark(arguments, Path(directory))
-    print(machine().partition("; ")[0])
-    print(line, end="\n\n")
+        result = benchmark(arguments, Path(directory))
+    groups = result.groups
+    print(f"{machine().partition('; ')[0]}; {_version()}")
+    print(result.scraped)
+    print(
+        f"cores: {result.scrape_cores:.2f} while it scrapes, {result.cores:.2f} with the rules, "
+        f"which record {result.recorded / arguments.nodes:.0f} series a node",
+        end="\n\n",
+    )
     rows = [
         [
             name,
@@ -411,7 +473,15 @@ def main(words: Sequence[str] | None = None) -> int:
         "% of interval",
         "slowest rule",
     ]
-    print(table(head, rows))
+    print(table(head, rows), end="\n\n")
+    each = [
+        (seconds / group.interval, name)
+        for group in groups.values()
+        for name, seconds in group.each.items()
+    ]
+    for share, name in sorted(each, reverse=True)[: arguments.slowest]:
+        print(f"{100 * share:5.1f} % of its interval: {name}")
+    print("\n".join(panels.summary(result.panels)))
     return int(arguments.check and everything > LARGEST_SHARE)
 
 

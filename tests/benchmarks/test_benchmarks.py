@@ -20,6 +20,7 @@ from tests.benchmarks import peers, viewers
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import EPOCH, Accelerated, busy_node
 from tests.conftest import require_tool
+from tests.dashboards.models import NAMES_AT_SCALE, targets
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
@@ -132,7 +133,7 @@ def test_the_target_of_viewers_can_be_missed() -> None:
 
 
 def test_rules_prints_one_line_for_each_group() -> None:
-    """Every group was evaluated without an error and took some of its interval."""
+    """Every group was evaluated without an error and took some of its interval; panels answer."""
     require_tool("prometheus")
     output = run(
         "rules",
@@ -144,6 +145,7 @@ def test_rules_prints_one_line_for_each_group() -> None:
         "--scrape=1",
         "--warm-up=2",
         "--interval=2s",
+        "--queries",
     )
     rows = [cells(output, group) for group in RULES_BY_GROUP]
     assert [int(row[1]) for row in rows] == [len(rules) for rules in RULES_BY_GROUP.values()]
@@ -152,6 +154,9 @@ def test_rules_prints_one_line_for_each_group() -> None:
     filled = re.search(r"that of (\d+) of (\d+) recorded families", output)
     assert filled is not None
     assert 2 <= int(filled[1]) <= int(filled[2])
+    asked = re.search(r"(\d+) queries of the dashboards at scale: (\d+) took over 2 s", output)
+    assert asked is not None
+    assert int(asked[1]) == sum(len(list(targets(name))) for name in NAMES_AT_SCALE)
 
 
 def test_sizing_prints_what_a_series_and_a_pod_cost() -> None:

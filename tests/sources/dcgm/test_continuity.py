@@ -31,6 +31,7 @@ PAGES: Mapping[str, dict[int, float]] = {
     "bare": {},
 }
 NO_TOTALS = (
+    "since_timestamp_seconds",
     "idle_for_seconds",
     "last_busy_timestamp_seconds",
     "seen_busy_timestamp_seconds",

@@ -9,12 +9,10 @@ from dashboards import fleet, navigation, palette
 from dashboards.fleet_tables import NOTHING, exporters, inventory, worst
 from dashboards.model import Bars, Dashboard, Heat, Lines, Panel, Query, Row, Values, colored
 from dashboards.promql import NODES, select, worded
-from dashboards.records import of_nodes, of_owners, recorded, summed, whose_work
+from dashboards.records import POINTS, of_nodes, of_owners, reads, recorded, summed, whose_work
 from dashboards.tables import Column, table
 from dashboards.workload_tables import of_the_fleet
 
-POINTS = 120
-"""Steps of a chart at the most: each reads what is recorded of all nodes."""
 NODES_SHOWN, WORKLOADS_SHOWN, OWNERS_SHOWN = 20, 50, 20
 LOST = of_nodes("node:gpu_lost_seconds:increase5m")
 OF_SCALE = {
@@ -22,23 +20,6 @@ OF_SCALE = {
     "starved": f"sum({of_nodes('node:gpu_starved:count')})",
     "GPU-hours lost": f"sum({summed(LOST)}) / 3600",
 }
-
-
-def _counts() -> Panel:
-    queries = tuple(
-        dataclasses.replace(query, expression=OF_SCALE.get(query.legend, query.expression))
-        for query in fleet.COUNTS.queries
-    )
-    return recorded(dataclasses.replace(fleet.COUNTS, queries=queries))
-
-
-def _reads(panel: Panel, *expressions: str) -> Panel:
-    """Return a panel of the other page with these expressions in the place of its own."""
-    queries = tuple(
-        dataclasses.replace(query, expression=expression)
-        for query, expression in zip(panel.queries, expressions, strict=True)
-    )
-    return dataclasses.replace(panel, queries=queries, max_points=POINTS)
 
 
 BANDS = Panel(
@@ -54,11 +35,11 @@ BANDS = Panel(
     max_points=POINTS,
 )
 _LIMITED = of_nodes("node:gpu_limited:sum_rate5m")
-SHARES = _reads(
+SHARES = reads(
     fleet.SHARES, f"sum by (limiter) ({_LIMITED}) / on () group_left () (sum({_LIMITED}) > 0)"
 )
 _PARTS = of_nodes("node:gpu_time:sum_rate5m")
-PARTS = _reads(
+PARTS = reads(
     fleet.PARTS,
     worded(
         f"(sum by (part) ({_PARTS}) and on () sum({_PARTS}) > 0)",
@@ -88,7 +69,7 @@ TWO_VIEWS = Panel(
     overrides=colored({"utilization": palette.UTILIZATION, "saturation": palette.SATURATION}),
     max_points=POINTS,
 )
-BY_LIMITER = _reads(
+BY_LIMITER = reads(
     fleet.BY_LIMITER, f"sort_desc(sum by (limiter) ({summed(LOST)}) / 3600 > {NOTHING})"
 )
 BY_OWNER = Panel(
@@ -107,7 +88,7 @@ BY_OWNER = Panel(
         ),
     ),
 )
-POWER = _reads(
+POWER = reads(
     fleet.POWER,
     f"sum({of_nodes('node:gpu_power_watts:sum_rate5m')})",
     f"sum({of_nodes('node:gpu_held_idle_power_watts:sum_rate5m')})",
@@ -165,7 +146,7 @@ PAGE = Dashboard(
     "How many GPUs do useful work, what holds the others back, and which to look at first.",
     (navigation.DATASOURCE, navigation.JOB, navigation.INSTANCE, navigation.NAMESPACE),
     (
-        _counts(),
+        recorded(fleet.COUNTS, OF_SCALE),
         BANDS,
         SHARES,
         _nodes(),

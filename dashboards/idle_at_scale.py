@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from dashboards import idle, navigation
-from dashboards.fleet_at_scale import POINTS
 from dashboards.idle import NOTHING, PRICE
 from dashboards.model import Dashboard, Lines, Panel, Query, Row, Values
 from dashboards.promql import DEVICE, NODES, select, unopened
-from dashboards.records import STEP_SECONDS, of_nodes, of_owners, recorded, summed, whose_work
+from dashboards.records import (
+    POINTS,
+    STEP_SECONDS,
+    of_nodes,
+    of_owners,
+    reads,
+    recorded,
+    summed,
+    whose_work,
+)
 from dashboards.tables import SHARE, Column, table
 
 SHOWN = 50
@@ -29,14 +35,6 @@ OF_HELD = {
     "of all GPU time": f"sum({summed(_HELD)}) / (sum({summed(_JUDGED)}) > 0)",
 }
 OF_UNOPENED = {"GPU-hours": _UNOPENED_HOURS, "cost": f"{_UNOPENED_HOURS} * $price"}
-
-
-def _numbers(panel: Panel, own: dict[str, str]) -> Panel:
-    queries = tuple(
-        dataclasses.replace(query, expression=own.get(query.legend, query.expression))
-        for query in panel.queries
-    )
-    return recorded(dataclasses.replace(panel, queries=queries))
 
 
 def _now() -> Panel:
@@ -215,22 +213,17 @@ OVER_TIME = Panel(
 )
 _FREE = f"clamp_min(sum({_IDLE}) - sum({_HELD}), 0)"
 _NOT_OPENED = f"(sum({_UNOPENED}) < {_FREE} or {_FREE} and on () sum({_UNOPENED}))"
-SPLIT = dataclasses.replace(
+SPLIT = reads(
     idle.SPLIT,
-    queries=tuple(
-        Query(f"({expression}) / {STEP_SECONDS}", query.legend)
-        for query, expression in zip(
-            idle.SPLIT.queries,
-            (
-                f"sum({_JUDGED}) - sum({_IDLE})",
-                f"sum({_HELD})",
-                _NOT_OPENED,
-                f"{_FREE} - {_NOT_OPENED} or {_FREE}",
-            ),
-            strict=True,
+    *(
+        f"({gpu_seconds}) / {STEP_SECONDS}"
+        for gpu_seconds in (
+            f"sum({_JUDGED}) - sum({_IDLE})",
+            f"sum({_HELD})",
+            _NOT_OPENED,
+            f"{_FREE} - {_NOT_OPENED} or {_FREE}",
         )
     ),
-    max_points=POINTS,
 )
 
 
@@ -303,8 +296,8 @@ PAGE = Dashboard(
     "GPUs that somebody holds and does not use: who, where, for how long, at what cost.",
     (navigation.DATASOURCE, navigation.JOB, navigation.INSTANCE, PRICE),
     (
-        _numbers(idle.HEAD, OF_HELD),
-        _numbers(idle.UNOPENED_HEAD, OF_UNOPENED),
+        recorded(idle.HEAD, OF_HELD),
+        recorded(idle.UNOPENED_HEAD, OF_UNOPENED),
         _now(),
         _unopened(),
         OWNERS,

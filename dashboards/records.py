@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from dashboards.model import Panel
 from dashboards.promql import (
@@ -24,6 +25,8 @@ from dashboards.promql import (
 
 JOBS = 'job=~"$job"'
 """Selects what is recorded of owners, over all nodes."""
+POINTS = 120
+"""Steps of a chart at the most: each reads what is recorded of all nodes."""
 STEP = "5m"
 """What ranges are added up from."""
 STEP_SECONDS = 300
@@ -71,13 +74,25 @@ RECORDS: Mapping[str, str] = {
 """By the expression of another page what is recorded of it, over the last five minutes."""
 
 
-def recorded(panel: Panel) -> Panel:
-    """Return a panel that reads records, of the chosen nodes whatever their GPUs."""
+def recorded(panel: Panel, own: Mapping[str, str] = MappingProxyType({})) -> Panel:
+    """Return a panel that reads records, of the chosen nodes whatever their GPUs.
+
+    `own` has the expressions of queries, by legend, of which there is no record with the same one.
+    """
     queries = tuple(
-        dataclasses.replace(query, expression=_recorded(query.expression))
+        dataclasses.replace(query, expression=_recorded(own.get(query.legend, query.expression)))
         for query in panel.queries
     )
     return dataclasses.replace(panel, queries=queries)
+
+
+def reads(panel: Panel, *expressions: str) -> Panel:
+    """Return a panel of another page with these expressions in the place of its own."""
+    queries = tuple(
+        dataclasses.replace(query, expression=expression)
+        for query, expression in zip(panel.queries, expressions, strict=True)
+    )
+    return dataclasses.replace(panel, queries=queries, max_points=POINTS)
 
 
 def _recorded(expression: str) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dashboards import navigation, palette
+from dashboards import palette
 from dashboards.model import (
     Panel,
     Values,
@@ -20,7 +20,7 @@ from dashboards.promql import (
     select,
     utilization,
 )
-from dashboards.tables import SHARE, Column, table
+from dashboards.tables import WHICH_GPU, Column, table
 
 WORST = 10
 NOTHING = 0.001
@@ -39,8 +39,7 @@ def worst(
     texts = {str(i): (name, color) for i, (name, color) in enumerate(palette.NUMBERED.items())}
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Owner", label="owner", width=170),
             Column("Command", label="command", width=150),
             Column(

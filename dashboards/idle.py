@@ -27,7 +27,7 @@ from dashboards.promql import (
     select,
     unopened,
 )
-from dashboards.tables import SHARE, Column, table
+from dashboards.tables import WHICH_GPU, Column, table
 from dashboards.workload_tables import unopened_now
 
 PRICE = Variable(
@@ -219,8 +219,7 @@ def _now() -> Panel:
     idle_for = f"max by ({LABELS}) ({IDLE_FOR})"
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Owner", label="owner"),
             Column("Command", label="command"),
             Column("Class", label="class", width=85),
@@ -372,8 +371,7 @@ def _gpus() -> Panel:
 
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Idle", expression=rows(ALL_HOURS), unit="suffix:h", decimals=2, width=75),
             Column("Held idle", expression=rows(HELD_HOURS), unit="suffix:h", decimals=2, width=90),
             Column(

@@ -17,7 +17,7 @@ from dashboards.records import (
     summed,
     whose_work,
 )
-from dashboards.tables import SHARE, Column, table
+from dashboards.tables import WHICH_GPU, Column, table
 
 SHOWN = 50
 LINES, NODES_SHOWN = 12, 20
@@ -43,8 +43,7 @@ def _now() -> Panel:
     who = whose_work("owner, command, class")
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Owner", label="owner"),
             Column("Command", label="command"),
             Column("Class", label="class", width=85),
@@ -90,8 +89,7 @@ def _unopened() -> Panel:
     now = f"{given} * 3600 and on ({DEVICE}) ({unopened()} == 1)"
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Given to", label="owner"),
             Column(
                 "In 24 hours",
@@ -265,8 +263,7 @@ def _gpus() -> Panel:
     each = _by_owner("holder:gpu_held_idle_seconds:hours1d")
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Owner", label="owner"),
             Column(
                 "Held idle",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboards.model import Link, Override, Property, Query, Step, Table, Transformation
+from dashboards.navigation import gpu_of_row
 from dashboards.promql import LABELS
 
 EMPTY_CELL = "-"
@@ -33,6 +34,13 @@ class Column:
     decimals: int | None = None
     width: int | None = None
     link: Link | None = None
+
+
+WHICH_GPU = (
+    Column("Node", label="instance"),
+    Column("GPU", label=SHARE, width=60, link=gpu_of_row()),
+)
+"""The columns that say which GPU a row is of, with a link to its page."""
 
 
 def table(

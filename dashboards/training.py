@@ -25,7 +25,7 @@ from dashboards.promql import (
     select,
     stalled,
 )
-from dashboards.tables import SHARE, Column, table
+from dashboards.tables import WHICH_GPU, Column, table
 
 MODERATE, HIGH = 0.05, 0.2
 """Shares of the step above which a data stall is worth a look, and an alert."""
@@ -105,8 +105,7 @@ def _ranks() -> Panel:
         (
             Column("Job", label="training_job", link=navigation.job_of_row("Job")),
             Column("Rank", label="rank", width=60),
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column(
                 "Data stall",
                 expression=f"{by_rank(stalled())} "
@@ -181,8 +180,7 @@ def _causes() -> Panel:
     shown, up = select("gpu_diagnosis", NODES), select("gpu_up", NODES)
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Cause", label="cause", link=navigation.CAUSE_OF_ROW),
             Column(
                 "Of the range",

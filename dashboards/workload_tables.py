@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dashboards import navigation, palette
+from dashboards import palette
 from dashboards.model import Panel, Values
 from dashboards.owners import whose
 from dashboards.promql import (
@@ -16,7 +16,7 @@ from dashboards.promql import (
     unopened,
     utilization,
 )
-from dashboards.tables import SHARE, Column, table
+from dashboards.tables import SHARE, WHICH_GPU, Column, table
 
 _NO_WORKLOADS = "no scheduler or runtime names any"
 _PARTS = ("namespace", "pod", "container", "job", "user", "step")
@@ -126,8 +126,7 @@ def unopened_now() -> Panel:
     now = f"{now} and on ({DEVICE}) ({unopened()} == 1)"
     chart, queries, steps, overrides = table(
         (
-            Column("Node", label="instance"),
-            Column("GPU", label=SHARE, width=60, link=navigation.gpu_of_row()),
+            *WHICH_GPU,
             Column("Given to", label="owner"),
             Column(
                 "In the range",

@@ -19,13 +19,16 @@ PROMETHEUS_ACCEPT = (
 )
 WINDOW_SECONDS = 60
 
-ENERGY_TOLERANCE = 0.02
-"""Relative; a counter is up to one poll older than the scrape, at both ends of the window."""
+ENERGY_TOLERANCE = 0.04
+"""Relative: a counter is up to one poll older at one end of the window than at the other (1.7 %),
+the window holds no whole number of periods (1.1 %), and a busy machine polls late."""
 DUTY_TOLERANCE = 0.02
 """Absolute: two points."""
 SUM_TOLERANCE = 0.01
 MISSED_RATIO = 0.1
-"""Of the time that a busy machine may leave unobserved; it never adds any."""
+"""Of the time that a busy machine may leave unobserved."""
+POLL_RATIO = 1.0 / WINDOW_SECONDS
+"""What the window holds more where the counter was one poll old at its start."""
 
 # No period divides or is a multiple of the poll (1 s), of the driver's sampling period (1/6 s) or
 # of the scrape interval (15 s), and a whole window holds many periods.
@@ -131,8 +134,10 @@ def test_prometheus_computes_what_the_driver_was_scripted_to_do(
         measured_only = "gpu_time_seconds_total" in share
         assert sums.keys() == (set(MEASURED_GPUS) if measured_only else {0, 1, 2, 3})
         for gpu, total in sums.items():
-            missed = 0.0 if "gpu_observed_seconds_total" in share else MISSED_RATIO
-            assert -SUM_TOLERANCE - missed <= total - 1 <= SUM_TOLERANCE, (share, gpu, total)
+            of_wall_time = "gpu_observed_seconds_total" not in share
+            most = 1 + SUM_TOLERANCE + of_wall_time * POLL_RATIO
+            least = 1 - SUM_TOLERANCE - of_wall_time * MISSED_RATIO
+            assert least <= total <= most, (share, gpu, total)
 
     # The parts themselves: idle while no kernel runs, then 60 % tensor within 90 % of the SMs.
     for part, share_of_duty in {"narrow": 0.1, "unsaturated": 0.3}.items():

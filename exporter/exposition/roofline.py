@@ -102,7 +102,6 @@ FAMILIES: tuple[Family, ...] = (
         f"precisions together; {_FMA}.",
         "derived as gpu_flops_total",
         ROOFLINE.one(lambda r: r.total_flops_per_second),
-        level="core",
     ),
     gauge(
         "gpu_flops_lower_per_second",
@@ -149,7 +148,6 @@ FAMILIES: tuple[Family, ...] = (
         "derived: max over units of activity x clock / clock of the basis, and of DRAM traffic / "
         "bandwidth, over the last poll interval",
         ROOFLINE.by_label(ROOF_BASIS, lambda r: r.roof_ratio),
-        level="core",
     ),
     counter(
         "gpu_roof_seconds_total",

@@ -59,7 +59,6 @@ FAMILIES: tuple[Family, ...] = (
         "Batches that the training loop took from its data loader.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.batches),
-        level="core",
     ),
     counter(
         "gpu_training_samples_total",

@@ -13,7 +13,7 @@ import yaml
 from exporter.exposition.catalogue import CATALOGUE
 from tests.conftest import require_tool
 from tests.deploy import sizing
-from tests.deploy.keep import FILES, METRIC, content
+from tests.deploy.keep import FILES, METRIC, content, read
 from tests.deploy.remote import DOCS
 from tests.rules.rules import RECORDED_NAME, RULES_BY_GROUP, recorded_in
 
@@ -23,6 +23,14 @@ OF_PROMETHEUS = (
     *("agent.yml", "prometheus-ha.yml"),
     *("prometheus-shard.yml", "prometheus-global.yml"),
 )
+CORE_BESIDES = {
+    "gpu_utilization_ratio",
+    "gpu_energy_source_info",
+    "gpu_inferred_data_stall_upper_ratio",
+    "gpu_inferred_data_stall_upper_seconds_total",
+    "roofline_exporter_web_config_success",
+}
+"""Served at level core, though no rule and no dashboard reads it; docs/metrics.md says why."""
 NOT_RUN = {"mimir.yml"}
 """No registry has the program; the page says so."""
 
@@ -80,6 +88,12 @@ def test_a_list_keeps_what_is_read(name: str, tmp_path: Path) -> None:
         one for rule in rules for one in METRIC.findall(re.sub(RECORDED_NAME, "", rule["expr"]))
     }
     assert {one for one in used & set(CATALOGUE) if not kept.fullmatch(one)} == set()
+
+
+def test_level_core_is_what_is_read() -> None:
+    """By rules, alerts and dashboards: nobody stores a series of it for nothing."""
+    core = {family.name for family in CATALOGUE.values() if family.level == "core"}
+    assert core - set(read("keep-dashboards.yml")) == CORE_BESIDES
 
 
 def test_groups_keep_below_the_limits_of_mimir() -> None:

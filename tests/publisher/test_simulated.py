@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.publisher import Publisher, Rules
@@ -45,7 +45,6 @@ def scenes(draw: st.DrawFn) -> Scene:
     return Scene(name, parameters, STORIES[name].holder, math.inf)
 
 
-@settings(deadline=None, max_examples=150)
 @given(
     model=st.sampled_from(_without_counters()),
     scene=scenes(),

@@ -187,7 +187,7 @@ DURATIONS = st.one_of(st.floats(0.2, 2.0), st.floats(2.0, 30.0), st.floats(30.0,
     while_computing=st.sampled_from([1.0, 1.0, 0.4, 0.0]),
     counters=st.booleans(),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings().max_examples // 12)
 def test_the_totals_bound_the_truth(
     cycles: list[tuple[float, float]],
     poll_seconds: float,
@@ -219,7 +219,7 @@ def test_the_totals_bound_the_truth(
     ),
     while_computing=st.sampled_from([1.0, 0.5]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings().max_examples // 12)
 def test_the_totals_bound_the_truth_of_short_waits(
     cycles: list[tuple[float, float]], while_computing: float
 ) -> None:

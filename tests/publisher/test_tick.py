@@ -624,7 +624,7 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
     assert now <= then + 0.9 * 6 + 1e-9
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.lists(
         st.tuples(

@@ -491,7 +491,7 @@ class _Player:
         return took_ns
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(_scripts(("eval", "forward", "optimizer"), 2), st.booleans())
 def test_random_scripts_agree_with_the_definition(script: list[Any], collecting: bool) -> None:
     """Per phase S = |its time without the stream's busy time|, never above W, never falling."""
@@ -545,7 +545,7 @@ def _run_loop(gpu: ScriptedGpu, meter: IdleMeter | None, steps: list[Any]) -> tu
     return gpu.now_ns - began_ns, waited_ns
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(_STEPS)
 def test_exposed_stall_and_host_wait_bracket_what_can_be_recovered(steps: list[Any]) -> None:
     """S <= C* <= W for every loop with one stream whose host and GPU meet at launches and syncs."""

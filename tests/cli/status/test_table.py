@@ -229,7 +229,6 @@ def gpus(draw: st.DrawFn) -> Gpu:
     )
 
 
-@settings(max_examples=150)
 @given(st.lists(gpus(), max_size=4), st.integers(1, 200), st.none() | texts)
 def test_no_line_is_wider_than_the_terminal(
     some: list[Gpu], columns: int, problem: str | None
@@ -258,7 +257,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 PLACES = list(places({"": NODE}))[1:]
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), anything), max_size=4), st.integers(1, 200))
 def test_an_answer_of_another_version_does_not_raise(
     changes: list[tuple[tuple[Any, ...], Any]], columns: int

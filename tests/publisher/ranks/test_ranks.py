@@ -356,7 +356,7 @@ def test_time_that_was_not_observed_refutes_no_stall() -> None:
         st.tuples(st.floats(0.01, 30), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=60
     )
 )
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 def test_what_is_published_never_falls_and_never_exceeds_what_was_claimed(
     events: list[tuple[float, float, float]],
 ) -> None:

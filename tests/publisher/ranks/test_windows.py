@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.publisher.ranks.gaps import GapClock, GapTimes
@@ -40,7 +40,6 @@ def gap_clock(idle: Sequence[bool]) -> GapClock:
         max_size=3,
     ),
 )
-@settings(max_examples=150)
 def test_the_totals_of_ranks_that_share_a_gpu_hold_the_truth(
     idle: list[bool], waits: list[list[bool]], reported: list[list[int]]
 ) -> None:

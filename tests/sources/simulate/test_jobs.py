@@ -107,7 +107,7 @@ def test_a_job_is_gone_while_its_gpu_is_lost(demo: Demo) -> None:
     assert after.totals.steps > before.totals.steps
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 @given(st.lists(st.floats(0.05, 400.0), min_size=1, max_size=20))
 def test_the_totals_never_fall_and_fit_each_other(steps: list[float]) -> None:
     """Phases within the step time, stall within the wait, whenever it is read."""

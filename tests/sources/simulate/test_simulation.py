@@ -173,7 +173,7 @@ def test_two_readers_agree(gpu: SimulatedGpu, start: float, steps: list[float]) 
             )
 
 
-@settings(max_examples=30)
+@settings(max_examples=settings().max_examples // 3)
 @given(gpus(), st.floats(0, 10_000))
 def test_energy_is_the_integral_of_power(gpu: SimulatedGpu, start: float) -> None:
     """Power is the mean of the last second, so that its sum over seconds is the energy."""

@@ -163,7 +163,6 @@ KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for na
 
 _EVALUATED: Mapping[str, str] = {
     "evaluation.interval": """
-        thermal.window power_brake.window xid.remember ecc.window ecc.remember lost.remember
         exporter.remember exporter.start_within exporter.stale_after exporter.count_window
         exporter.rejected_window workloads.stale_after
     """,
@@ -172,6 +171,7 @@ _EVALUATED: Mapping[str, str] = {
         allocated_unopened.window allocated_unopened.remember
         unsaturated.window data_stall.window data_stall.age checkpoint.window
         collective_hang.window straggler.window nvlink.window
+        thermal.window power_brake.window xid.remember ecc.window ecc.remember lost.remember
     """,
 }
 """How often rules are evaluated that look back so far."""

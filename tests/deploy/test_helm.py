@@ -317,7 +317,7 @@ def test_two_pages_of_a_pod_are_two_targets() -> None:
 
 
 @cache
-def _monitored() -> list[Object]:
+def _monitored(*, at_scale: bool = False) -> list[Object]:
     return objects(
         {
             "prometheusRule": {
@@ -326,7 +326,7 @@ def _monitored() -> list[Object]:
                 "grafanaUrl": "https://grafana.example.com/",
                 "additionalLabels": {"release": "prometheus"},
             },
-            "dashboards": {"enabled": True, "namespace": "grafana"},
+            "dashboards": {"enabled": True, "namespace": "grafana", "atScale": at_scale},
         }
     )
 
@@ -335,7 +335,7 @@ JOB_OR_DAEMONSET = {"job": f'job=~"(.+/)?{NAME}"', "daemonset": f'daemonset="{NA
 
 
 def _rules() -> Iterator[tuple[Path, Object]]:
-    made = {each["metadata"]["name"]: each for each in _monitored()}
+    made = {each["metadata"]["name"]: each for each in _monitored(at_scale=True)}
     for path in sorted(RULES.glob("*.yml")):
         yield path, made[f"{NAME}-{path.stem}"]
 
@@ -420,6 +420,8 @@ def test_series_for_own_queries_are_a_choice() -> None:
     names = [each["metadata"]["name"] for each in objects({"prometheusRule": ON})]
     assert f"{NAME}-recording" in names
     assert not {f"{NAME}-queries", f"{NAME}-scale"} & set(names)
+    chosen = objects({"prometheusRule": {**ON, "queries": True}})
+    assert {each["metadata"]["name"] for each in chosen} - set(names) == {f"{NAME}-queries"}
 
 
 def test_dashboards_at_scale_come_with_the_rules_that_they_read() -> None:

@@ -31,7 +31,7 @@ def test_few_examples():
 """
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", [pytest.param("0", marks=pytest.mark.slow), "1"])
 def test_quick_leaves_out_the_slow_ones_and_most_examples(workers: str, tmp_path: Path) -> None:
     """Counted also where workers of xdist run the tests."""
     module, tally = tmp_path / "test_one.py", tmp_path / "tally.json"

@@ -280,8 +280,8 @@ def all_firing(alerts: Sequence[Labels], at: float) -> Expected:
     [
         ("training", 100 * MINUTE, 60 * MINUTE),
         ("notebook", 60 * MINUTE, 3 * HOUR),
-        ("serving", 40 * MINUTE, 8 * HOUR),
-        ("serving", 110 * MINUTE, 8 * HOUR),
+        pytest.param("serving", 40 * MINUTE, 8 * HOUR, marks=pytest.mark.slow),
+        pytest.param("serving", 110 * MINUTE, 8 * HOUR, marks=pytest.mark.slow),
     ],
 )
 def test_a_hole_does_not_end_an_idle_alert(

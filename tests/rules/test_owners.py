@@ -77,20 +77,20 @@ def test_hours_and_energy_by_owner(tmp_path: Path) -> None:
     classed = {"class": "training"}
     # The first two minutes of a rate, and the last before a change, are known in part only.
     at, near = 3 * HOUR + 10 * MINUTE, 0.1
-    for window in ("1d", "7d", "30d"):
-        name = f"owner:gpu_allocated_seconds:hours{window}"
-        check(tmp_path, at_prices(), value(name, at, (a, 3), (b, 3), to=near))
-    name = "owner:gpu_held_idle_seconds:hours7d"
+    hours = [
+        value(f"owner:gpu_allocated_seconds:hours{window}", at, (a, 3), (b, 3), to=near)
+        for window in ("1d", "7d", "30d")
+    ]
+    idle = ({**a, **classed}, 1), ({**b, **classed}, 3)
     check(
         tmp_path,
         at_prices(),
-        value(name, at, ({**a, **classed}, 1), ({**b, **classed}, 3), to=near),
+        *hours,
+        value("owner:gpu_held_idle_seconds:hours7d", at, *idle, to=near),
+        value("owner:gpu_allocated_unopened_seconds:hours30d", at, (a, 1), to=near),
+        # 100 W for three hours; the board with instances is nobody's.
+        value("owner:gpu_energy_joules:sum30d", at, (a, 3 * 3600 * 100), to=3600 * 100 * near),
     )
-    name = "owner:gpu_allocated_unopened_seconds:hours30d"
-    check(tmp_path, at_prices(), value(name, at, (a, 1), to=near))
-    # 100 W for three hours; the board with instances is nobody's.
-    name = "owner:gpu_energy_joules:sum30d"
-    check(tmp_path, at_prices(), value(name, at, (a, 3 * 3600 * 100), to=3600 * 100 * near))
 
 
 def test_cost_by_owner(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_cost_by_owner(tmp_path: Path) -> None:
     check(tmp_path, at_prices(**{H100: 2}), value(name, at, ({**a, **euros}, 6), to=0.2))
     both = at_prices(**{H100: 2, f"{H100} MIG": 0.5})
     rows = ({**a, **euros}, 6), ({**b, **euros}, 1.5)
-    check(tmp_path, both, value(name, at, *rows, to=0.25))
     check(
         tmp_path,
         both,
+        value(name, at, *rows, to=0.25),
         value(
             "model:gpu_price_per_hour:max",
             at,

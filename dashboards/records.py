@@ -10,14 +10,16 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dashboards.model import Panel
+from dashboards.model import Dashboard, Lines, Panel
 from dashboards.promql import (
     DEVICE,
     GPUS,
     NODES,
     NUMBERS,
+    RANKS,
     limited,
     limiter_number,
+    model_flops_utilization,
     saturation,
     select,
     utilization,
@@ -70,6 +72,7 @@ RECORDS: Mapping[str, str] = {
     f"({limited('clock')}) > bool 0.5": (
         f"{of_nodes(LIMITER_CODE)} == bool {NUMBERS.index('clock')}"
     ),
+    model_flops_utilization(): select("rank:gpu_model_flops_utilization:ratio_rate5m", RANKS),
 }
 """By the expression of another page what is recorded of it, over the last five minutes."""
 
@@ -84,6 +87,19 @@ def recorded(panel: Panel, own: Mapping[str, str] = MappingProxyType({})) -> Pan
         for query in panel.queries
     )
     return dataclasses.replace(panel, queries=queries)
+
+
+def recorded_page(page: Dashboard) -> Dashboard:
+    """Return a page of which every panel reads records where there are some, in fewer steps."""
+
+    def read(panel: Panel) -> Panel:
+        most = POINTS if isinstance(panel.chart, Lines) else panel.max_points
+        return dataclasses.replace(recorded(panel), max_points=most)
+
+    rows = tuple(
+        dataclasses.replace(row, panels=tuple(map(read, row.panels))) for row in page.rows
+    )
+    return dataclasses.replace(page, top=tuple(map(read, page.top)), rows=rows)
 
 
 def reads(panel: Panel, *expressions: str) -> Panel:

@@ -22,6 +22,7 @@ from dashboards import (
     windows,
 )
 from dashboards.model import Dashboard
+from dashboards.records import recorded_page
 from dashboards.sdk import PLUGIN_VERSION, to_json
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +40,7 @@ PAGES_AT_SCALE: Mapping[str, Dashboard] = {
     **PAGES,
     "fleet": fleet_at_scale.PAGE,
     "roofline": navigation.narrowed(roofline.PAGE, "instance"),
-    "training": navigation.narrowed(training.PAGE, "training_job"),
+    "training": navigation.narrowed(recorded_page(training.PAGE), "training_job"),
     "idle": idle_at_scale.PAGE,
 }
 """The same pages for hundreds of nodes, from recorded series, or of one thing at a time."""

@@ -100,6 +100,7 @@ _NODE = {("instance", "$instance")}
 NARROWED = {
     **dict.fromkeys(("gpu", "holder", "workload", "node"), _NODE),
     "owner": {("job", "$job")},
+    "rank": {("training_job", "$training_job")},
 }
 """By the level of a record: an owner has no node, and whose a GPU is has no job."""
 

@@ -43,7 +43,8 @@ INSTANCE: Labels = {**GPU, "gpu_instance": "2"}
 REMOTE: Labels = {**GPU, "instance": "node-2:19400", "uuid": "GPU-c"}
 JOB: Labels = {"job": NODE["job"]}
 RANK_0: Labels = {**rank_labels(0), "uuid": "GPU-a"}
-MFU = "rank:gpu_training_mfu:ratio_rate5m"
+MFU = ("rank:gpu_training_mfu:ratio_rate5m", "rank:gpu_model_flops_utilization:ratio_rate5m")
+"""For own queries, and for the dashboards at scale."""
 
 
 def record(
@@ -348,7 +349,8 @@ def test_mfu_is_against_the_peak_of_the_precision(
 ) -> None:
     """bf16 is computed by the tensor pipe, fp32 is not; an unknown one has no peak."""
     rows = [*_mfu([0], ["GPU-a"], precision), _peak(800, "fp8_tensor")]
-    record(tmp_path, rows, MFU, *((RANK_0, share) for share in mfu))
+    of_rank = [(RANK_0, share) for share in mfu]
+    check(tmp_path, MFU, rows, [value(name, AT, *of_rank) for name in MFU])
 
 
 def fp32_work(tensor: float) -> list[Series]:
@@ -364,7 +366,7 @@ def fp32_work(tensor: float) -> list[Series]:
 @pytest.mark.parametrize(("tensor", "mfu"), [(80, 0.5), (5, 2)])
 def test_fp32_in_tensor_cores_is_tf32(tensor: float, mfu: float, tmp_path: Path) -> None:
     """As long as the GPU does most of its work there; else the vector units' peak counts."""
-    record(tmp_path, fp32_work(tensor), MFU, (RANK_0, mfu))
+    check(tmp_path, MFU, fp32_work(tensor), [value(name, AT, (RANK_0, mfu)) for name in MFU])
 
 
 def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:

@@ -96,9 +96,7 @@ def recorded_page(page: Dashboard) -> Dashboard:
         most = POINTS if isinstance(panel.chart, Lines) else panel.max_points
         return dataclasses.replace(recorded(panel), max_points=most)
 
-    rows = tuple(
-        dataclasses.replace(row, panels=tuple(map(read, row.panels))) for row in page.rows
-    )
+    rows = tuple(dataclasses.replace(row, panels=tuple(map(read, row.panels))) for row in page.rows)
     return dataclasses.replace(page, top=tuple(map(read, page.top)), rows=rows)
 
 

@@ -247,7 +247,10 @@ def _node(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return node
 
 
-@pytest.mark.parametrize("source", UNITS)
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(each, marks=pytest.mark.slow if each != "cupti" else ()) for each in UNITS],
+)
 @settings(
     max_examples=1,
     phases=(Phase.generate,),

@@ -375,6 +375,7 @@ def _evaluated(
     run_suite(folder, _rules(), [_group(series, expected, asked=asked)])
 
 
+@pytest.mark.slow
 def test_queries_in_every_situation(tmp_path: Path) -> None:
     """What is lost, unknown or too young looks neither like no load nor like idle."""
     others = [replace(one, answers=False) for one in _others()]

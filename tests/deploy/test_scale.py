@@ -61,6 +61,7 @@ def test_the_lists_of_metrics_are_current() -> None:
         assert CONFIGURATIONS[name] == content(name)
 
 
+@pytest.mark.slow
 def test_the_tables_of_sizes_are_current() -> None:
     """`make docs` writes them, and every level has more than the one before."""
     page = (DOCS / "scale.md").read_text(encoding="utf-8")

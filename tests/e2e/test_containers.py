@@ -323,6 +323,7 @@ def _job(engine: Engine, image: str) -> Iterator[int]:
         job.remove(force=True)
 
 
+@pytest.mark.slow
 def test_compose_on_a_gpu_node(engine: Engine, image: str, tmp_path: Path, fake: FakeNvml) -> None:
     """Without a right it sees who is on the GPUs, but not their variables, and takes reports."""
     with engine.tagged(image) as tag, _job(engine, image) as pid:
@@ -348,6 +349,7 @@ def test_compose_on_a_gpu_node(engine: Engine, image: str, tmp_path: Path, fake:
     assert _left(engine, node.compose.project) == []
 
 
+@pytest.mark.slow
 def test_compose_with_other_users(
     engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
 ) -> None:
@@ -373,6 +375,7 @@ def test_compose_with_other_users(
     assert _left(engine, node.compose.project) == []
 
 
+@pytest.mark.slow
 def test_compose_with_jobs_of_the_host_and_the_kernel_log(
     engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
 ) -> None:
@@ -420,6 +423,7 @@ def _made_by_the_documentation(folder: Path) -> Path:
     return folder / "deploy" / "web"
 
 
+@pytest.mark.slow
 def test_compose_with_tls(engine: Engine, image: str, tmp_path: Path) -> None:
     """The overlay and the commands of the documentation: HTTPS and a password for everybody;
     Prometheus and the health check have what it takes."""

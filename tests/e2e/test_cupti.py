@@ -88,6 +88,7 @@ def test_a_geforce_is_measured_and_a_profiler_gets_the_counters(sample: Sample) 
     assert watch.counters_fell() == []
 
 
+@pytest.mark.slow
 def test_a_child_that_is_killed_costs_readings_for_some_seconds(sample: Sample) -> None:
     daemon, _ = sample()
     daemon.page_when(is_measured, "measured")
@@ -103,6 +104,7 @@ def test_a_child_that_is_killed_costs_readings_for_some_seconds(sample: Sample) 
     assert len(daemon.lines("killed by signal 9")) == 1
 
 
+@pytest.mark.slow
 def test_the_daemon_ends_with_its_child(sample: Sample) -> None:
     daemon, fake = sample()
     daemon.page_when(is_measured, "measured")
@@ -114,6 +116,7 @@ def test_the_daemon_ends_with_its_child(sample: Sample) -> None:
     assert fake.calls()[-1] == "cuptiProfilerDeInitialize"
 
 
+@pytest.mark.slow
 def test_signals_do_not_end_a_daemon_without_such_counters(
     make_driver: MakeDriver, start: StartDaemon
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from signal import SIGHUP
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, RunCommand, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.streams import StreamClient
@@ -77,6 +79,7 @@ def test_a_serial_number_is_nowhere_where_it_is_not_wanted(
     assert not [line for line in daemon.lines() if SERIAL in line]
 
 
+@pytest.mark.slow
 def test_recordings_and_once_leave_it_out(
     make_driver: MakeDriver, command: RunCommand, tmp_path: Path
 ) -> None:

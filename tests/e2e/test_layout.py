@@ -165,8 +165,8 @@ NODES: dict[str, Snapshot] = {
 }
 
 
-OF_KINDS = {"two", "sixteen", "divided", "uncounted"}
-"""Others are of the same kind, and have more GPUs."""
+OF_KINDS = {"two", "sixteen", "sixty-four", "divided", "uncounted"}
+"""Others are of the same kind."""
 
 
 @pytest.mark.parametrize(

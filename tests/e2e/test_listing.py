@@ -316,6 +316,7 @@ _MODELS = (
 )
 
 
+@pytest.mark.slow
 def test_no_line_strikes_through_the_label_of_a_roof(
     start: StartDaemon, view: OpenPage, tmp_path: Any
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.abuse.target import memory_mb
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Page
@@ -26,6 +28,7 @@ def procfs(root: Path, count: int) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_thousands_of_holders(make_driver: MakeDriver, start: StartDaemon, tmp_path: Path) -> None:
     """It is read, in bounded memory; the pages are of a size, and say what was left out."""
     count = 5_000

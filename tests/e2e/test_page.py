@@ -439,6 +439,7 @@ def test_a_problem_comes_and_goes(serve: Serve, view: OpenPage) -> None:
     assert shown.page.evaluate("window.mark") == 1
 
 
+@pytest.mark.slow
 @retry_once
 def test_64_gpus(start: StartDaemon, view: OpenPage, tmp_path: Path) -> None:
     """All rows are there, and a second of them takes at most 100 ms of the main thread."""

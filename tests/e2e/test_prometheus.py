@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
 from tests.e2e.daemons import Daemon, Page
 from tests.e2e.processes import retry_once
@@ -92,6 +94,7 @@ def _wait_for_scrapes(server: PrometheusServer, count: int) -> list[float]:
     return wait_until(times, count * 15 + 15, f"{count} scrapes")
 
 
+@pytest.mark.slow
 @retry_once
 def test_prometheus_computes_what_the_driver_was_scripted_to_do(
     make_driver: MakeDriver, start: StartDaemon, start_prometheus: StartPrometheus

@@ -48,7 +48,7 @@ def _answers(owners: int) -> dict[str, list[Sample]]:
     return answers
 
 
-@pytest.mark.parametrize("owners", [FEW, MANY])
+@pytest.mark.parametrize("owners", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_page_of_a_week(owners: int, scheme: str, view: OpenPage, tmp_path: Path) -> None:
     """On a laptop and on a phone, in both schemes; hostile names are shown and do nothing."""

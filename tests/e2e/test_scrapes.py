@@ -7,6 +7,8 @@ import statistics
 import time
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import retry_once
@@ -37,6 +39,7 @@ def _calls(driver: FakeNvml) -> int:
     return sum(driver.calls().values())
 
 
+@pytest.mark.slow
 @retry_once
 def test_a_slow_driver_is_not_asked_more_often_by_scrapes(
     make_driver: MakeDriver, start: StartDaemon

@@ -121,6 +121,7 @@ def _seen(server: PrometheusServer, expression: str) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 @retry_once
 def test_servers_stand_beside_the_gpus_of_their_pods(
     make_driver: MakeDriver,

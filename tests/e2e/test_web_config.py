@@ -149,7 +149,9 @@ def test_certificates_are_exchanged_within_one_scrape(
     assert _ask(daemon, client_context("second", client("second"))) == 200
 
 
-@pytest.mark.parametrize("tls", ["", TLS], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "tls", [pytest.param("", id="plain", marks=pytest.mark.slow), pytest.param(TLS, id="tls")]
+)
 def test_passwords_are_exchanged_within_one_scrape(
     ends: Ends, start: StartDaemon, scrape: Scrape, tls: str
 ) -> None:

@@ -380,7 +380,7 @@ def test_ranks_that_share_a_gpu_share_its_peak(tmp_path: Path) -> None:
         ({**rank_labels(number), "uuid": uuid, **target}, 0.25)
         for number, uuid in ((1, "GPU-a"), (0, "GPU-a"), (2, "GPU-b"))
     ]
-    record(tmp_path, rows, MFU, *ranks)
+    check(tmp_path, MFU, rows, [value(name, AT, *ranks) for name in MFU])
     job = {**JOB, "training_job": "resnet", **target}
     record(tmp_path, rows, "training_job:gpu_training_mfu:ratio_rate5m", (job, 0.375))
 

@@ -175,6 +175,8 @@ DIFFERENT: Mapping[str, tuple[Reason, ...]] = {
         (
             "fleet/What limits each GPU/{{instance}} GPU {{gpu}}/{{gpu_instance}}",
             "training/Samples per second, by job/{{training_job}}",
+            "recording/gpu:gpu_limited:sum_rate2m",
+            "recording/gpu:gpu_free:rate2m",
             "recording/workload:gpu_allocated:rate2m",
             "recording/owner:gpu_allocated:sum_rate2m",
             "recording/owner:gpu_power_watts:sum_rate2m",
@@ -250,6 +252,8 @@ EMPTY = {
     "gpu/Xids/A",
     "gpu/Xids/B",
     "recording/gpu:gpu_ecc_uncorrected_errors:max",
+    "recording/holder:gpu_held_idle:windows_warning",
+    "recording/holder:gpu_held_idle:windows_critical",
 }
 """What has nothing to show in this hour in either."""
 

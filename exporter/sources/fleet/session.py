@@ -98,6 +98,8 @@ class Session:
         )
         self._counted_engines: frozenset[str] = frozenset()
         """The media engines that the counters measured in the last round."""
+        self._counts_engine = False
+        """Whether the counters measure the whole GPU's engine, as of their last activity."""
         self._health_reader = HealthReader(
             handle, self._nvml.device.nvlink_count or 0, self._journal
         )
@@ -163,6 +165,7 @@ class Session:
         counted = self._counters.read(self._clock, worked_seconds=worked)
         engines = _engine_ratios(counted.activities.get(None))
         self._counted_engines = frozenset(engines)
+        self._pace_polls(nvml, counted)
         nvml = self._with_holders(nvml, counted)
         # Last of all: what was read of an instance that is another one by now is not handed over.
         self._look()
@@ -193,6 +196,21 @@ class Session:
             },
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
+
+    def _pace_polls(self, nvml: NvmlReading, counted: CountersRead) -> None:
+        """Say whether the utilization must be bounded by polls until the next round: not where
+        hardware counters give the engine's activity, nor on an idle GPU that nobody holds."""
+        reader, utilization = self._nvml.utilization, nvml.vitals.utilization
+        if reader is None:
+            return
+        activity = counted.activities.get(None)
+        if activity is not None:
+            self._counts_engine = activity.engine is not None
+        elif None not in counted.sources:
+            self._counts_engine = False
+        unheld = nvml.processes is not None and nvml.processes.get(None) == ()
+        rests = utilization is not None and utilization.ratio == 0.0
+        reader.needs_bounds = not (self._counts_engine or (unheld and rests))
 
     def _with_holders(self, nvml: NvmlReading, counted: CountersRead) -> NvmlReading:
         """Return the readings with processes listed anew while a share's job may be ending.

@@ -179,13 +179,18 @@ class UtilizationMeter:
         else:
             self._possible += hole
 
-    def add_poll(self, ratio: float, monotonic_seconds: float) -> None:
+    def add_poll(self, ratio: float, monotonic_seconds: float, *, rare: bool = False) -> None:
         """Take one poll.
 
-        Without a buffer it counts as in `PollTrack`. While a buffer is silent it shows what the
-        silence means; as long as that is not known, it counts likewise.
+        Without a buffer it counts as in `PollTrack`; a `rare` one, which is the only one of its
+        interval by choice, for the whole interval, so that all time has the same weight. While a
+        buffer is silent it shows what the silence means; as long as that is not known, it counts
+        likewise.
         """
-        step = self._polls.add(ratio, monotonic_seconds)
+        counts = SHORTEST_PERIOD_SECONDS
+        if rare and self._closed_at is not None:
+            counts = max(counts, monotonic_seconds - self._closed_at)
+        step = self._polls.add(ratio, monotonic_seconds, counts)
         seen = step.seen_seconds
         possible = step.highest_busy_seconds
         if self.sampled:

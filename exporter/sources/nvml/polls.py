@@ -57,12 +57,17 @@ class PollTrack:
         """The longest averaging period that agrees with all polls so far."""
         return max(self._whole, self._sliding)
 
-    def add(self, ratio: float, monotonic_seconds: float) -> Step:
+    def add(
+        self,
+        ratio: float,
+        monotonic_seconds: float,
+        counts_seconds: float = SHORTEST_PERIOD_SECONDS,
+    ) -> Step:
         """Take a poll.
 
-        It counts for the time since the one before, but not for more than the shortest period: that
-        much it has seen on every GPU model. If the polls are at most that far apart, each whole
-        period is seen, and between two polls the value is one of theirs.
+        It counts for the time since the one before, but not for more than `counts_seconds`: the
+        shortest period it has seen on every GPU model. If polls are at most that far apart, each
+        whole period is seen, and between two polls the value is one of theirs.
         """
         last_at, last_ratio = self.last_at, self._last_ratio
         self.last_at, self._last_ratio = monotonic_seconds, ratio
@@ -75,7 +80,7 @@ class PollTrack:
         dense = seconds <= SHORTEST_PERIOD_SECONDS + CLOCK_STEP_SECONDS
         return Step(
             seconds,
-            min(seconds, SHORTEST_PERIOD_SECONDS),
+            min(seconds, counts_seconds),
             max(ratio, last_ratio) * seconds if dense else seconds,
             min(ratio, last_ratio) * seconds if dense else 0.0,
         )

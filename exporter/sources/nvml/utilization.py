@@ -30,6 +30,8 @@ SHORTEST_BURST_SECONDS = 0.06
 BURST_SPREAD_SECONDS = 0.05
 """The longest wait for a poll leaves 50 ms of the shortest averaging period (1/6 s) for a slow
 round: each period has to be seen."""
+RARE_POLL_SECONDS = 1.5
+"""How often a utilization that need not be bounded is polled, where rounds are not more often."""
 GOLDEN_RATIO = 0.6180339887498949
 """Its multiples spread evenly over one, and never repeat."""
 BUFFER_SECONDS = 5.0
@@ -105,18 +107,19 @@ class UtilizationReader:
         self._rates = probe_of(
             journal, handle, "utilization", "nvmlDeviceGetUtilizationRates", check=_possible_rates
         )
+        self.needs_bounds = True
+        """Whether polls, where there is no buffer, must be dense enough to bound the utilization of
+        the next interval."""
         self._burst = 0.0
         self._clocks_due = float("-inf")
 
     @property
     def wants_burst(self) -> bool:
-        """True while polls between two rounds are needed, whatever they show.
-
-        Were they only made while a GPU is busy, they would count its busy time more than its idle
-        time.
-        """
+        """True while polls between two rounds are needed."""
         meters = (self._compute.meter, self._memory.meter)
-        return self._rates.possible and any(meter.wants_burst for meter in meters)
+        return self._rates.possible and any(
+            meter.wants_burst and (meter.sampled or self.needs_bounds) for meter in meters
+        )
 
     @property
     def between_seconds(self) -> float | None:
@@ -127,7 +130,9 @@ class UtilizationReader:
         if self.wants_burst:
             self._burst = (self._burst + GOLDEN_RATIO) % 1.0
             return SHORTEST_BURST_SECONDS + BURST_SPREAD_SECONDS * self._burst
-        return BUFFER_SECONDS if self._compute.meter.sampled else None
+        if self._compute.meter.sampled:
+            return BUFFER_SECONDS
+        return RARE_POLL_SECONDS if self._rates.possible else None
 
     def read_between(self, monotonic_seconds: float, unix_seconds: float) -> None:
         """Take what is new, between two rounds: polls, and samples before they are overwritten."""
@@ -147,7 +152,7 @@ class UtilizationReader:
         self._answered = True
         for meter, percent in zip(meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
-                meter.add_poll(percent / 100, monotonic_seconds)
+                meter.add_poll(percent / 100, monotonic_seconds, rare=not self.needs_bounds)
 
     def _take_clocks(self, monotonic_seconds: float) -> None:
         self._clocks_due = monotonic_seconds + BUFFER_SECONDS

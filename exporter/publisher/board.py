@@ -118,6 +118,8 @@ class BoardIntegral:
         before = self._energy.value
         for (counter, tally), preferred in zip(self._tallies, self._preferred, strict=True):
             tally.follow(counter.driver(vitals))
+            if tally.ours is False:
+                continue
             counted = None if activity is None else counter.counted(activity)
             tally.add(
                 preferred.add(seconds, activity, counted, counter.read(vitals, seconds)),

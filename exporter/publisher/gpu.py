@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from exporter.derive import NO_STALL
 from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
-from exporter.model.snapshot import Bounds, Ceilings, Gpu
+from exporter.model.snapshot import Bounds, Ceilings, Gpu, Peer
 from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, GpuShares, Place
 from exporter.publisher.rules import Rules
@@ -191,13 +191,15 @@ class TrackedGpu:
             )
         return share
 
-    def picture(self, now: float, xids: Mapping[int, XidRecord]) -> Gpu:
+    def picture(
+        self, now: float, xids: Mapping[int, XidRecord], peers: tuple[Peer, ...] = ()
+    ) -> Gpu:
         """Return its part of the snapshot at monotonic time `now`; after an exception, as down."""
         try:
             reading = self.reading
             problem = self.problem or self._fault or self._staleness(now)
             if reading is None or problem is not None:
-                return self._down(problem or NOT_FRESH, xids)
+                return self._down(problem or NOT_FRESH, xids, peers)
             picture = Gpu(
                 device=self.device,
                 up=True,
@@ -207,6 +209,7 @@ class TrackedGpu:
                 board=reading.board,
                 health=reading.health,
                 xids=xids,
+                peers=peers,
                 totals=self.board.totals(),
                 shares=tuple(
                     share_picture(share_reading, self.shares[share_reading.gpu_instance], reading)
@@ -216,7 +219,7 @@ class TrackedGpu:
                 cadence_age_seconds=reading.cadence_age_seconds,
             )
         except Exception as error:
-            return self._down(self._log_fault(error), xids)
+            return self._down(self._log_fault(error), xids, peers)
         if self._logged_fault is not None:
             self._logged_fault = None
             log.info("GPU %d (%s) is shown again", self.device.index, self.device.uuid)
@@ -231,7 +234,9 @@ class TrackedGpu:
         )
         return None if is_fresh else NOT_FRESH
 
-    def _down(self, problem: str, xids: Mapping[int, XidRecord]) -> Gpu:
+    def _down(
+        self, problem: str, xids: Mapping[int, XidRecord], peers: tuple[Peer, ...]
+    ) -> Gpu:
         reading = self.reading
         return Gpu(
             device=self.device,
@@ -240,6 +245,7 @@ class TrackedGpu:
             last_read_timestamp_seconds=reading.timestamp_seconds if reading else None,
             ceilings=self.ceilings,
             xids=xids,
+            peers=peers,
             states={"gpu": "suspended"} if problem == SUSPENDED else {},
         )
 

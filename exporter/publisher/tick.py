@@ -201,14 +201,15 @@ class Publisher:
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
         """Return the GPUs of the snapshot, by index."""
         xids = self._readers.xids()
-        pictures = [
-            gpu.picture(now, xids.get(gpu.device.uuid, {}))
-            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
-        ]
-        devices = [gpu.device for gpu in pictures]
+        tracked = sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
+        devices = [gpu.device for gpu in tracked]
         if devices != self._linked:
             self._linked, self._peers = devices, peers(devices)
-        return tuple(replace(gpu, peers=self._peers.get(gpu.device.uuid, ())) for gpu in pictures)
+        return tuple(
+            gpu.picture(now, xids.get(uuid, {}), self._peers.get(uuid, ()))
+            for gpu in tracked
+            for uuid in (gpu.device.uuid,)
+        )
 
 
 def _once_each(reports: Sequence[SlotReport]) -> Iterable[SlotReport]:

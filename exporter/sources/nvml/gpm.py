@@ -166,10 +166,10 @@ class GpmWindow:
                     values[number] = value
                 elif not math.isnan(value):  # NaN: the driver has no value
                     self.doubted = True
+            elif is_refusal(code):
+                refusals.append(code)
             else:
                 raise_if_gone(code)
-                if is_refusal(code):
-                    refusals.append(code)
         if len(refusals) == len(self._highest):
             raise pynvml.NVMLError(refusals[-1])
         return values

@@ -69,11 +69,10 @@ def page(blocks: Iterable[Block], form: Format) -> bytes:
 class _Line:
     """A series: its prefix, and the line for its last value."""
 
-    __slots__ = ("labels", "prefix", "text", "value")
+    __slots__ = ("prefix", "text", "value")
 
     def __init__(self, name: str, labels: str) -> None:
-        self.labels = f"{{{labels}}} " if labels else " "
-        self.prefix = name + self.labels
+        self.prefix = f"{name}{{{labels}}} " if labels else f"{name} "
         self.value: float | None = None
         self.text = ""
 
@@ -110,6 +109,7 @@ class _FamilyLines:
         `since` has the Unix time from which counters of a device, rank or the node count.
         """
         before, now = self._lines, {}
+        name, base_name = self._names
         out: list[str] = []
         created: list[str] = []
         for device, subject in found:
@@ -121,11 +121,12 @@ class _FamilyLines:
                     if not self._family.lists(values):
                         continue
                     own = labels_text(zip(self._labels, values, strict=True))
-                    line = _Line(self._family.name, ",".join(filter(None, (device, own))))
+                    line = _Line(name, ",".join(filter(None, (device, own))))
                 now[series] = line
                 out.append(line.text if value == line.value else line.of(value))
                 if begins is not None and line.text:
-                    created.append(f"{line.text}{self._names[1]}_created{line.labels}{begins!r}\n")
+                    labels = line.prefix.removeprefix(name)
+                    created.append(f"{line.text}{base_name}_created{labels}{begins!r}\n")
         self._lines = now
         text = "".join(out)
         return Block(self._names, self._headings, text, "".join(created)) if text else None

@@ -66,6 +66,9 @@ class SharedTime:
     def take(self, values: Mapping[str, Any], source: str, seconds: float) -> bool:
         """Take the increments of a reading by field; return whether the reading counts."""
         given = {key for name in FIELDS if name in values for key in _keys(name, values[name])}
+        usual = given == self._members and source == self._source
+        if usual and not self._away and not self._blanks:
+            return True
         if source != self._source:
             self._leave(self._members - given)
             self._source = source
@@ -90,8 +93,8 @@ class SharedTime:
     def members(self, field: str, value: Any) -> Any:
         """Return the part of a field's value that is included; None if none is."""
         members = self._members
-        if field not in FIELDS or value is None:
-            return value
+        if not self._away or field not in FIELDS or value is None:
+            return value  # what was ever given is included, unless it is away
         if field == WHOLE or not isinstance(value, dict):
             return value if (field, "") in members else None
         return {label: each for label, each in value.items() if (field, label) in members} or None

@@ -270,7 +270,4 @@ def merged(one: Any, other: Any, of: Callable[[float, float], float]) -> Any:
         return other if one is None else one
     if not isinstance(other, dict):
         return of(one, other)
-    together = dict(one)
-    for label, each in other.items():
-        together[label] = of(together.get(label, 0.0), each)
-    return together
+    return one | {label: of(one.get(label, 0.0), each) for label, each in other.items()}

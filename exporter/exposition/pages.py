@@ -7,7 +7,7 @@ import gzip
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from prometheus_client import ProcessCollector
 
@@ -28,6 +28,8 @@ K = TypeVar("K")
 
 LATELY = 3
 """A page that is requested at least once in so many snapshots is rendered in advance."""
+LONGEST_GAP = 300
+"""After so many snapshots a request is forgotten: no scrape interval is longer."""
 
 
 def encoded(data: bytes, zipped: bool) -> bytes:
@@ -35,6 +37,27 @@ def encoded(data: bytes, zipped: bool) -> bytes:
     # Level 1 takes a tenth of the time of level 9 for a fifth more bytes. No timestamp, so that
     # equal pages are equal bytes.
     return gzip.compress(data, 1, mtime=0) if zipped else data
+
+
+class _Asked(NamedTuple):
+    """The last request of a page."""
+
+    at: int
+    """The number of the snapshot."""
+    gap: int = 0
+    """By how many snapshots it came after the request before; 0 of a first request."""
+    regular: bool = False
+    """Whether that one came after as many."""
+
+    def again(self, snapshot: int) -> _Asked:
+        """Return the request after this one."""
+        gap = snapshot - self.at
+        return _Asked(snapshot, gap, gap == self.gap)
+
+    def is_due(self, snapshot: int) -> bool:
+        """Return whether the next request is likely to be for this snapshot."""
+        since = snapshot - self.at
+        return since <= LATELY if 0 < self.gap <= LATELY else self.regular and since == self.gap
 
 
 class Variants(Generic[K]):
@@ -48,8 +71,7 @@ class Variants(Generic[K]):
         self._lock = lock
         self._make = make
         self._snapshots = 0
-        self._requested: dict[tuple[K, bool], tuple[int, bool]] = {}
-        """At which snapshot last, and whether it was not the first request in a while."""
+        self._requested: dict[tuple[K, bool], _Asked] = {}
         self._ready: dict[tuple[K, bool], bytes] = {}
         """Never modified but replaced, so that it can be read without the lock."""
 
@@ -72,20 +94,18 @@ class Variants(Generic[K]):
             return data
 
     def _note(self, variant: tuple[K, bool]) -> None:
-        before = self._requested.get(variant)
-        if before is None or before[0] != self._snapshots:
-            self._requested[variant] = (self._snapshots, before is not None)
+        before, now = self._requested.get(variant), self._snapshots
+        if before is None:
+            self._requested[variant] = _Asked(now)
+        elif before.at != now:
+            self._requested[variant] = before.again(now)
 
     def renew(self) -> None:
-        """Render again what is requested lately, evict the rest; call with the lock held."""
-        self._snapshots += 1
-        oldest = self._snapshots - LATELY
-        recent = {
-            variant: (at, again)
-            for variant, (at, again) in list(self._requested.items())
-            if at >= oldest
-        }
-        variants = tuple(variant for variant, (_, again) in recent.items() if again)
+        """Render again what is likely to be requested, evict the rest; call with the lock held."""
+        now = self._snapshots = self._snapshots + 1
+        known = list(self._requested.items())
+        recent = {variant: asked for variant, asked in known if now - asked.at <= LONGEST_GAP}
+        variants = tuple(variant for variant, asked in recent.items() if asked.is_due(now))
         self._requested = recent  # from here on other threads may add to it
         plain = {key: self._make(key) for key in {key for key, _ in variants}}
         self._ready = {variant: encoded(plain[variant[0]], variant[1]) for variant in variants}

@@ -234,9 +234,7 @@ class TrackedGpu:
         )
         return None if is_fresh else NOT_FRESH
 
-    def _down(
-        self, problem: str, xids: Mapping[int, XidRecord], peers: tuple[Peer, ...]
-    ) -> Gpu:
+    def _down(self, problem: str, xids: Mapping[int, XidRecord], peers: tuple[Peer, ...]) -> Gpu:
         reading = self.reading
         return Gpu(
             device=self.device,

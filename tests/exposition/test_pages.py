@@ -44,13 +44,14 @@ def value(page: bytes, name: str, **labels: str) -> float:
 
 @pytest.mark.parametrize(
     ("every", "ahead", "rendered"),
-    [(0, 0, 0), (1, 58, 60), (LATELY, 18, 58), (LATELY + 1, 0, 15), (15, 0, 4)],
+    [(0, 0, 0), (1, 58, 60), (LATELY, 18, 58), (LATELY + 1, 12, 15), (15, 1, 4)],
     ids=["nobody asks", "each snapshot", "lately", "not lately", "every fifteenth"],
 )
 def test_what_is_not_asked_for_is_not_rendered(
     pages: Pages, monkeypatch: pytest.MonkeyPatch, every: int, ahead: int, rendered: int
 ) -> None:
-    """A scraper that comes seldom costs one page each time: that of its scrape."""
+    """A scraper that comes seldom costs one page each time: that of its scrape. It is ready once
+    two scrapes came after equal times."""
     calls: list[str] = []
     ready = 0
 
@@ -66,6 +67,29 @@ def test_what_is_not_asked_for_is_not_rendered(
             for _ in range(2):  # two scrapers of one snapshot
                 assert pages.page("text-0.0.4", False) == b"x"
     assert (ready, len(calls)) == (ahead, rendered)
+
+
+def test_a_late_scrape_costs_one_page_that_nobody_takes(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then a page is made in advance only after two equal gaps again."""
+    made = []
+
+    def counted(_: object, form: str) -> bytes:
+        made.append(form)
+        return b"x"
+
+    monkeypatch.setattr(pages_module, "page", counted)
+    asked = (0, 15, 30, 45, 61, 76, 91, 106)
+    ready = []
+    for number in range(120):
+        pages.publish(TRAINING)
+        if number in asked:
+            ready.append(pages.ready("text-0.0.4", False) is not None)
+            pages.page("text-0.0.4", False)
+
+    assert ready == [False, False, False, True, False, False, False, True]
+    assert len(made) == len(asked) + 1
 
 
 def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:

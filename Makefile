@@ -17,7 +17,7 @@ help: ## List the targets
 run: $(READY) ## Start the exporter on port 19400, without a GPU as a demo (ARGS="--poll.interval=100ms" adds flags)
 	@exec $(BIN)/roofline-exporter serve --demo.if-no-driver $(ARGS)
 
-test: $(READY) ## Run the tests but the slow ones, in 8 to 20 minutes on 2 cores (ARGS="tests/web -x")
+test: $(READY) ## Run the tests but the slow ones, in 8 minutes on 2 quiet cores (ARGS="tests/web -x")
 	@$(BIN)/python -m tests.run --quick $(ARGS)
 
 test-all: $(READY) ## Run all tests

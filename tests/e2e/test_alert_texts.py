@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from deploy.prometheus.thresholds import BadThresholds, load, seconds
@@ -114,6 +115,7 @@ def _names(alerts: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return {(one["labels"]["alertname"], one["labels"]["severity"]) for one in alerts}
 
 
+@pytest.mark.slow
 def test_every_text_is_complete(tmp_path: Path, processes: list[Process]) -> None:
     """All alerts fire at once; each names its GPU, job or node, and no template is left over."""
     require_tool("prometheus")

@@ -355,6 +355,7 @@ ASKED_BY_OPENCOST: dict[str, dict[tuple[str, str, str], float]] = {
 its filter of the cluster. The driver does not know the decoder of a MIG instance."""
 
 
+@pytest.mark.slow
 @retry_once
 def test_opencost_finds_the_use_of_each_container(
     make_driver: MakeDriver,

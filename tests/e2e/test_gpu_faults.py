@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import SHOWN_WHILE_DOWN, Watch
 from tests.e2e.processes import retry_once
@@ -121,6 +123,7 @@ def _check_counts_on(watch: Watch, gpu: int) -> None:
     assert grown > 0.8 * 400 * FAULT_SECONDS, "the driver counts on, and so do we"
 
 
+@pytest.mark.slow
 @retry_once
 def test_every_call_hung(make_driver: MakeDriver, start: StartDaemon) -> None:
     """/metrics answers at once, shows every GPU as down, and all are back within 10 s."""

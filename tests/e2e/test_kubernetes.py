@@ -196,6 +196,7 @@ def image() -> Iterator[str]:
     engine.client.close()
 
 
+@pytest.mark.slow
 def test_the_image_asks_the_kubelet_as_the_owner_of_its_socket(
     image: str, kubelet: tuple[FakeKubelet, FakeKubelet], make_driver: MakeDriver
 ) -> None:

@@ -97,6 +97,7 @@ def _heads(page: Page) -> dict[str, str]:
     return {name: way for name, way in found if way != "none"}
 
 
+@pytest.mark.slow
 def test_a_row_of_many_is_one_line(serve: Serve, view: OpenPage) -> None:
     """24 pixels at most for each of 64; two lines on a phone; nothing to be scrolled sideways."""
     shown = view().open(serve(_node()).url)

@@ -404,6 +404,7 @@ def test_names_from_outside_stay_text(serve: Serve, view: OpenPage) -> None:
         shown.screenshot(f"hostile{path.replace('/', '-')}", whole=True)
 
 
+@pytest.mark.slow
 def test_a_restart_is_survived(start: StartDaemon, view: OpenPage) -> None:
     """The page says since when it is stale, and goes on without being loaded again."""
     daemon = start({}, "--demo", wait_for=GPUS)
@@ -459,6 +460,7 @@ def test_64_gpus(start: StartDaemon, view: OpenPage, tmp_path: Path) -> None:
         shown.screenshot(f"many-{width}", whole=True)
 
 
+@pytest.mark.slow
 def test_a_stream_that_hangs(start: StartDaemon, view: OpenPage) -> None:
     """A daemon that is stopped in its tracks makes the page stale; when it goes on, so does it."""
     daemon = start({}, "--demo", wait_for=GPUS)

@@ -140,6 +140,7 @@ def test_a_job_from_its_prolog_to_its_epilog(
     assert list(cluster.job_map.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_idle_job_is_notified_and_then_cancelled(
     cluster: SlurmCluster, make_driver: MakeDriver, start: StartDaemon
 ) -> None:

@@ -128,6 +128,7 @@ def scraped_with_certificates(
     return daemon, server
 
 
+@pytest.mark.slow
 def test_certificates_are_exchanged_within_one_scrape(
     ends: Ends, start: StartDaemon, scrape: Scrape
 ) -> None:

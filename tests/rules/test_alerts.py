@@ -279,7 +279,7 @@ def all_firing(alerts: Sequence[Labels], at: float) -> Expected:
     ("by", "away", "known_after"),
     [
         ("training", 100 * MINUTE, 60 * MINUTE),
-        ("notebook", 60 * MINUTE, 3 * HOUR),
+        pytest.param("notebook", 60 * MINUTE, 3 * HOUR, marks=pytest.mark.slow),
         pytest.param("serving", 40 * MINUTE, 8 * HOUR, marks=pytest.mark.slow),
         pytest.param("serving", 110 * MINUTE, 8 * HOUR, marks=pytest.mark.slow),
     ],
@@ -302,7 +302,7 @@ def test_a_hole_does_not_put_an_idle_alert_off(away: float, tmp_path: Path) -> N
     check(tmp_path, HELD_IDLE, held(1), [firing(IDLE, 37 * MINUTE + away)], event)
 
 
-@pytest.mark.parametrize("start", [45 * MINUTE, 3 * HOUR])
+@pytest.mark.parametrize("start", [45 * MINUTE, pytest.param(3 * HOUR, marks=pytest.mark.slow)])
 def test_work_ends_an_idle_alert_after_a_hole(start: float, tmp_path: Path) -> None:
     """However much idle time was known before it, and however little was observed since."""
     away = Interruption(start, start + 20 * MINUTE, restart=True)

@@ -389,6 +389,7 @@ def test_the_failing_gpu_is_lost_and_comes_back(demo: Run) -> None:
     assert demo.limited(7)["compute"] > 0.99
 
 
+@pytest.mark.slow
 def test_gpu_models_without_counters_have_bounds_only(mixed: Run) -> None:
     """No saturation, no time parts, no flops: but bounds of all three, busy time and idle time."""
     for gpu in mixed.last.gpus:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from exporter.sources.proc.cpu_use import TICKS_PER_SECOND
-from exporter.sources.proc.procfs import allowed_cpus, read_file
+from exporter.sources.proc.procfs import TICKS_PER_SECOND, allowed_cpus, read_file
 
 _IDLE = slice(3, 5)
 """The times idle and iowait of a core in /proc/stat."""

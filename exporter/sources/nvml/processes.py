@@ -16,11 +16,11 @@ from exporter.model.reading import COMPUTE_KINDS, Process
 from exporter.sources.nvml import plausible
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.proc.cgroup import memberships
-from exporter.sources.proc.cpu_use import CpuUse
-from exporter.sources.proc.mapped import Mapped
 from exporter.sources.proc.procfs import (
+    CpuUse,
     Identities,
     Identity,
+    Mapped,
     allowed_cpus,
     sees_the_hosts_processes,
 )

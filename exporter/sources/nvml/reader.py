@@ -22,7 +22,7 @@ from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.nvml.processes import ProcessLists
 from exporter.sources.nvml.utilization import UtilizationReader
-from exporter.sources.proc.meminfo import host_memory
+from exporter.sources.proc.procfs import host_memory
 from exporter.sources.reading_state import IDENTITY, Journal
 from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who a process is, from /proc: its command's name, its owner and its kind of work."""
+"""What /proc shows of processes (identity, CPU time, libraries) and of the host's memory."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from exporter.model.reading import Memory
 from exporter.sources.proc.work_class import classify
 
 LONGEST_NAME_BYTES = 32
@@ -17,9 +20,17 @@ LONGEST_LIST = 4096
 """Of CPUs, in characters; a longer one is not known, as part of it would mislead."""
 STATE, START_TIME = 0, 19
 """Fields 3 and 22 of /proc/PID/stat, counted from the third, which follows the name."""
+TIMES = slice(11, 13)
+"""Fields 14 and 15 of /proc/PID/stat (utime, stime), counted from the third: of all threads."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+MOST_MAPS_BYTES = 4 * 1024 * 1024
+"""A process that has loaded much has 300 kB of mappings; the rest of a longer list is not read."""
+LOOK_AGAIN_SECONDS = 60.0
+"""Jobs import late: a process is looked at again after this time."""
 PID_NAMESPACE = "/proc/self/ns/pid"
 HOSTS_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the first pid namespace this number (PROC_PID_INIT_INO)."""
+_LIBRARY = re.compile(rb"/(?:lib)?transformer_engine[^/\n]*\.so")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +166,95 @@ def _shown(name: str) -> str:
     """Return printable text of at most 32 bytes."""
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
     return printable.encode()[:LONGEST_NAME_BYTES].decode("utf-8", "ignore")
+
+
+class CpuUse:
+    """The CPU time of the processes on one GPU between two reads."""
+
+    def __init__(self, procfs: str) -> None:
+        self._procfs = procfs
+        self._reads: dict[tuple[int, int], tuple[int, float]] = {}
+        """Ticks and the time of the read, by PID and start time: PIDs are used again."""
+
+    def of(self, pids: Iterable[int], now: float) -> dict[int, float]:
+        """Return by PID how many cores were busy up to the monotonic time `now`.
+
+        A process that is new, or cannot be seen, is left out; all others are forgotten.
+        """
+        found: dict[int, float] = {}
+        before, self._reads = self._reads, {}
+        for pid in set(pids):
+            fields = stat_fields(self._procfs, pid)
+            try:
+                key, ticks = (pid, int(fields[START_TIME])), sum(map(int, fields[TIMES]))
+            except (IndexError, ValueError):
+                continue
+            self._reads[key] = ticks, now
+            ticks_before, at = before.get(key, (0, now))
+            if now > at:
+                found[pid] = max(0.0, (ticks - ticks_before) / TICKS_PER_SECOND / (now - at))
+        return found
+
+
+class _Look(NamedTuple):
+    """What was last seen of one process, at a monotonic time."""
+
+    found: bool | None
+    at: float
+
+
+class Mapped:
+    """The processes on one GPU, by whether they have mapped Transformer Engine."""
+
+    def __init__(self, procfs: str) -> None:
+        self._procfs = procfs
+        self._looks: dict[tuple[int, int], _Look] = {}
+        """By PID and start time, because PIDs are used again."""
+
+    def of(self, pids: Iterable[int], now: float) -> dict[int, bool | None]:
+        """Return it by PID, at the monotonic time `now`; None where it cannot be seen.
+
+        All other processes are forgotten.
+        """
+        looks: dict[tuple[int, int], _Look] = {}
+        found: dict[int, bool | None] = {}
+        for pid in set(pids):
+            started = start_time(self._procfs, pid)
+            if started is None:
+                found[pid] = None
+                continue
+            look = self._looks.get((pid, started))
+            if look is None or (not look.found and now >= look.at + LOOK_AGAIN_SECONDS):
+                look = _Look(maps_transformer_engine(self._procfs, pid), now)
+            looks[pid, started] = look
+            found[pid] = look.found
+        self._looks = looks
+        return found
+
+
+def maps_transformer_engine(procfs: str, pid: int) -> bool | None:
+    """Return whether a process has mapped a library of Transformer Engine.
+
+    None where its mappings cannot be read: they are for its own user and for root.
+    """
+    try:
+        with open(f"{procfs}/{pid}/maps", "rb") as file:
+            return _LIBRARY.search(file.read(MOST_MAPS_BYTES)) is not None
+    except OSError:
+        return None
+
+
+def host_memory(procfs: str) -> Memory | None:
+    """Return the host's memory from /proc/meminfo; None where it cannot be read.
+
+    In use is what is not available: the page cache is.
+    """
+    try:
+        with open(f"{procfs}/meminfo", encoding="ascii") as file:
+            sizes = dict(line.split(":", 1) for line in file)
+        total, available = (
+            int(sizes[name].removesuffix(" kB\n")) * 1024 for name in ("MemTotal", "MemAvailable")
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+    return Memory(total, total - available, available, unified=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.proc.cpu_use import TICKS_PER_SECOND, CpuUse
+from exporter.sources.proc.procfs import TICKS_PER_SECOND, CpuUse
 
 BUSY_AND_TELL = """
 import sys, time

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.proc import mapped
-from exporter.sources.proc.mapped import Mapped, maps_transformer_engine
+from exporter.sources.proc import procfs
+from exporter.sources.proc.procfs import Mapped, maps_transformer_engine
 
 TORCH = "7f00-7f01 r-xp 0000 08:01 12  /venv/lib/python3.11/site-packages/torch/lib/libtorch.so\n"
 
@@ -66,7 +66,7 @@ def test_a_late_import_is_found_and_few_looks_are_taken(
         looks.append(now)
         return maps_transformer_engine(procfs, pid)
 
-    monkeypatch.setattr(mapped, "maps_transformer_engine", look)
+    monkeypatch.setattr(procfs, "maps_transformer_engine", look)
     process(tmp_path, 10, "torch/lib/libtorch.so")
     seen = Mapped(str(tmp_path))
     for second in range(0, 200, 10):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporter.model.reading import Memory
-from exporter.sources.proc.meminfo import host_memory
+from exporter.sources.proc.procfs import host_memory
 
 SPARK = """\
 MemTotal:       125509308 kB

@@ -14,11 +14,10 @@ import pynvml
 from exporter.clock import Clock
 from exporter.errors import DeviceSilent
 from exporter.model.reading import Activity, Device, Health, Reading, ShareReading
-from exporter.sources.fleet.counters import Counters, CountersRead
-from exporter.sources.fleet.dead_counters import worked_seconds
+from exporter.sources.fleet.counters import Counters, CountersRead, worked_seconds
 from exporter.sources.interface import NodeCounters, OpenedGpu
 from exporter.sources.nvml import NVML
-from exporter.sources.nvml.health import HealthReader
+from exporter.sources.nvml.board import HealthReader
 from exporter.sources.nvml.probe import Probe
 from exporter.sources.nvml.reader import MEDIA_ENGINES, NvmlReading, NvmlSource
 from exporter.sources.reading_state import IDENTITY, Journal, Past

@@ -1,19 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slow readings of one GPU's board: power limit, fans, PCIe, link errors."""
+"""The slow readings of one GPU's board: limits, fans, links, ECC, repairs, fabric."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from ctypes import byref
 from functools import partial
 from typing import Any
 
 import pynvml
 
-from exporter.model.reading import Board
+from exporter.model.reading import Board, Health
 from exporter.sources.nvml import links, plausible
 from exporter.sources.nvml.fields import FieldBatch
-from exporter.sources.nvml.plausible import DriverTotals
-from exporter.sources.nvml.probe import Probe, probe_of
+from exporter.sources.nvml.plausible import COUNT, SMALL_COUNT, DriverTotals
+from exporter.sources.nvml.probe import Outcome, Probe, code_of, outcome_of, probe_of
 from exporter.sources.reading_state import Journal
+
+SEVERITIES: Mapping[str, int] = {
+    "corrected": pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED,
+    "uncorrected": pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+}
+COUNTERS: Mapping[str, int] = {
+    "volatile": pynvml.NVML_VOLATILE_ECC,
+    "aggregate": pynvml.NVML_AGGREGATE_ECC,
+}
+"""Since driver load, and over the board's lifetime."""
+SRAM_STATUS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("volatile", "corrected"): ("volatileCor",),
+    ("volatile", "uncorrected"): ("volatileUncParity", "volatileUncSecDed"),
+    ("aggregate", "corrected"): ("aggregateCor",),
+    ("aggregate", "uncorrected"): ("aggregateUncParity", "aggregateUncSecDed"),
+}
+"""Parity and SEC-DED errors occur in different memories; the struct's buckets are their sum."""
+SRAM_PARTS = (
+    pynvml.NVML_MEMORY_LOCATION_L1_CACHE,
+    pynvml.NVML_MEMORY_LOCATION_L2_CACHE,
+    pynvml.NVML_MEMORY_LOCATION_REGISTER_FILE,
+    pynvml.NVML_MEMORY_LOCATION_TEXTURE_MEMORY,
+    pynvml.NVML_MEMORY_LOCATION_TEXTURE_SHM,
+    pynvml.NVML_MEMORY_LOCATION_CBU,
+)
+"""Volta and older GPUs count these separately; newer ones count them all as SRAM."""
+RECOVERY_ACTION = (230, 0)
+NVLINK_STATE = 165
+ACTIVE_STATES = (pynvml.NVML_NVLINK_STATE_ACTIVE, pynvml.NVML_NVLINK_STATE_SLEEP)
+"""A sleeping link wakes by itself; the older call answers 1 for active, 0 for inactive."""
+FABRIC_CALLS = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
+BANKS = ("max", "high", "partial", "low", "none")
+RETIREMENT_CAUSES: Mapping[str, int] = {
+    "single_bit": pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
+    "double_bit": pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,
+}
 
 
 class BoardReader:
@@ -110,3 +152,158 @@ def _possible_bar1(info: Any) -> Any:
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
+
+
+def _sram_parts(parts: list[Callable[[], int]]) -> int:
+    """Return the sum over the on-chip memories that an older GPU counts separately.
+
+    Those that the GPU lacks are removed from the list.
+
+    Raises:
+        pynvml.NVMLError: it has none, or one of them is not known now.
+    """
+    total = 0
+    for part in tuple(parts):
+        try:
+            total += part()
+        except pynvml.NVMLError as error:
+            if outcome_of(code_of(error)) is not Outcome.NEVER:
+                raise
+            parts.remove(part)
+    if not parts:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return total
+
+
+def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
+    ids = SEVERITIES[severity], COUNTERS[counter], location
+    return partial(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
+
+
+def _sram_status(handle: Any) -> Any:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
+    return status
+
+
+class HealthReader:
+    """Reads the health of one whole GPU; MIG instances have no health of their own."""
+
+    def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
+        """Prepare the readings of a GPU with `link_count` NVLinks."""
+        self._links = link_count
+        nv = pynvml
+        probe = partial(probe_of, journal, handle)
+        self._totals = DriverTotals(journal)
+        self._sram_status = probe("sram_status", lambda: _sram_status(handle))
+        self._errors: dict[tuple[str, str, str], Probe[int]] = {}
+        """By counter, severity and memory."""
+        for counter, severity in SRAM_STATUS:
+            count = partial(_location, handle, counter, severity)
+            parts = partial(_sram_parts, [count(part) for part in SRAM_PARTS])
+            sram = count(nv.NVML_MEMORY_LOCATION_SRAM), parts
+            dram = count(nv.NVML_MEMORY_LOCATION_DRAM)
+            self._errors[counter, severity, "dram"] = probe("ecc", dram, check=COUNT)
+            self._errors[counter, severity, "sram"] = probe("ecc", *sram, check=COUNT)
+        self._rows = probe("row_remap", lambda: _remapped_rows(handle))
+        self._banks = probe("row_remap", "nvmlDeviceGetRowRemapperHistogram")
+        self._unrepairable = probe("unrepairable_memory", "nvmlDeviceGetUnrepairableMemoryFlag_v1")
+        self._retired = {
+            cause: probe("retired_pages", partial(nv.nvmlDeviceGetRetiredPages, handle, number))
+            for cause, number in RETIREMENT_CAUSES.items()
+        }
+        self._retirement_pending = probe("retired_pages", "nvmlDeviceGetRetiredPagesPendingStatus")
+        action = FieldBatch(handle, [RECOVERY_ACTION], journal, "recovery_action")
+        self._action = probe("recovery_action", action.read_all)
+        state_fields = links.link_fields(NVLINK_STATE, link_count)
+        states = FieldBatch(handle, state_fields, journal, "nvlink_state")
+        self._link_states = probe(
+            "nvlink_state",
+            states.read_all,
+            partial(_link_states, handle, link_count, journal.progress),
+        )
+        self._fabric = probe(
+            "fabric",
+            *(partial(links.read_fabric, call, handle, info) for call, info in FABRIC_CALLS),
+        )
+
+    def read(self) -> Health:
+        """Return the present readings."""
+        sram = self._sram_status()
+        rows = self._rows()
+        banks = self._banks()
+        # From Ampere on rows are remapped, and no pages are retired.
+        retires = not self._rows.possible
+        action = self._action()
+        states = self._link_states() if self._links else None
+        return Health(
+            ecc_errors_total=self._read_errors("volatile", sram),
+            ecc_lifetime_errors=self._read_errors("aggregate", sram),
+            remapped_rows=(
+                {} if rows is None else {"correctable": rows[0], "uncorrectable": rows[1]}
+            ),
+            row_remap_pending=None if rows is None else bool(rows[2]),
+            row_remap_failure=None if rows is None else bool(rows[3]),
+            row_remap_banks=(
+                {} if banks is None else {name: getattr(banks, name) for name in BANKS}
+            ),
+            retired_pages=self._retired_pages() if retires else {},
+            retired_pages_pending=_flag(self._retirement_pending()) if retires else None,
+            sram_error_threshold_exceeded=(None if sram is None else bool(sram.bThresholdExceeded)),
+            unrepairable_memory=_flag(self._unrepairable()),
+            recovery_action=None if action is None else int(action[0]),
+            nvlink_links=(
+                {}
+                if states is None
+                else {
+                    "active": sum(1 for state in states if state in ACTIVE_STATES),
+                    "inactive": sum(1 for state in states if state not in ACTIVE_STATES),
+                }
+            ),
+            nvlink_links_expected=self._links or None,
+            **(self._fabric() or {}),
+        )
+
+    def _read_errors(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
+        """Return the known counts of a counter (volatile, aggregate) by severity and memory.
+
+        `status` is the driver's report on on-chip memory. No error is in two counts.
+        """
+        counts: dict[str, dict[str, int]] = {}
+        for key, probe in self._errors.items():
+            of, severity, memory = key
+            if of != counter:
+                continue
+            found = None
+            if memory == "sram" and status is not None:
+                buckets = SRAM_STATUS[counter, severity]
+                found = COUNT(sum(int(getattr(status, name)) for name in buckets))
+            elif memory == "dram" or not self._sram_status.possible:
+                # While the newer call may answer again, its count is not replaced by the older's.
+                found = probe()
+            count = self._totals.settled(key, found)
+            if count is not None:
+                counts.setdefault(severity, {})[memory] = count
+        return counts
+
+    def _retired_pages(self) -> dict[str, int]:
+        pages = {cause: probe() for cause, probe in self._retired.items()}
+        return {cause: len(found) for cause, found in pages.items() if found is not None}
+
+
+def _remapped_rows(handle: Any) -> Any:
+    """Return correctable and uncorrectable rows, pending and failure; None for sentinels."""
+    rows = pynvml.nvmlDeviceGetRemappedRows(handle)
+    return rows if all(SMALL_COUNT(number) is not None for number in rows) else None
+
+
+def _link_states(handle: Any, link_count: int, progress: Callable[[], None]) -> list[float]:
+    states = []
+    for link in range(link_count):
+        progress()
+        states.append(pynvml.nvmlDeviceGetNvLinkState(handle, link))
+    return states
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.reading import Activity, Utilization, Vitals
-from exporter.sources.fleet.dead_counters import DeadCounters, worked_seconds
+from exporter.sources.fleet.counters import DeadCounters, worked_seconds
 from exporter.sources.reading_state import Journal
 
 DEAD = Activity("gpm", 1.0, engine=0.0, sm=0.0, tensor=0.0, dram=0.0)

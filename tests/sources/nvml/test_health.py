@@ -10,7 +10,7 @@ import pytest
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Health
-from exporter.sources.nvml.health import HealthReader
+from exporter.sources.nvml.board import HealthReader
 from exporter.sources.nvml.links import fabric_health
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.xids.ledger import MOST_UNPAIRED, PAIRING_SECONDS, Way, XidLedger
+from exporter.sources.xids.watch import MOST_UNPAIRED, PAIRING_SECONDS, Way, XidLedger
 from tests.clocks import ManualClock
 
-LEDGER = "exporter.sources.xids.ledger"
+LEDGER = "exporter.sources.xids.watch"
 
 
 def test_counts_and_time_are_by_gpu_and_code() -> None:

@@ -18,24 +18,22 @@ from typing import Any
 from exporter.model.dcgm import FIELDS
 from exporter.sources.counters.wire import OK, PAUSED, Port
 from exporter.sources.dcgm.bindings import (
+    BLANK,
     DEFAULT_FOLDER,
     GPU,
     GPU_INSTANCE,
-    BindingsMissing,
-    Entity,
-    Hostengine,
-    MetricGroup,
-    Value,
-)
-from exporter.sources.dcgm.refusals import (
-    BLANK,
     HOSTENGINE_CODES,
     INSTANCE_NOT_LISTED,
     NOT_LISTED,
     STOPPED,
     TOO_OFTEN,
+    BindingsMissing,
     DcgmError,
+    Entity,
+    Hostengine,
+    MetricGroup,
     Refusal,
+    Value,
     refusal,
 )
 

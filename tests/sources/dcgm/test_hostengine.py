@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from exporter.model.dcgm import FIELDS
 from exporter.model.reading import LONGEST_AGE_SECONDS, Activity
 from exporter.sources.counters.child import program
-from exporter.sources.dcgm.bindings import MetricGroup
+from exporter.sources.dcgm.bindings import REFUSALS, TOO_OFTEN, MetricGroup
 from exporter.sources.dcgm.hostengine import IMPORTANCE, one_pass
-from exporter.sources.dcgm.refusals import REFUSALS, TOO_OFTEN
 from tests.sources.counters.bench import STEP_SECONDS, Bench, Gpu
 from tests.sources.counters.conftest import _bench  # noqa: F401 - a fixture
 from tests.sources.dcgm.engine import ALL, BINDINGS, FULL, Engine

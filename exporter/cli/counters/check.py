@@ -24,9 +24,8 @@ from exporter.errors import ConfigError, LibraryUnavailable, SourceError
 from exporter.model.reading import share_name
 from exporter.model.snapshot import DRAM_PER_MEMORY_UTILIZATION, Snapshot
 from exporter.sources.cupti.choice import Choices, Metric
-from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import CuptiError, CuptiLibrary
 from exporter.sources.cupti.release import Release, Unfit, fitting, installed
 from exporter.web.columns import ESTIMATE
 from exporter.web.facts import notice_of

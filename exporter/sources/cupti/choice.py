@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, Image
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import CuptiError, CuptiLibrary
 from exporter.sources.cupti.signals import SIGNALS, MetricForm, Signal
 
 MOST_TRIALS = 300

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.sources.cupti.choice import Choices, Metric
-from exporter.sources.cupti.errors import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
 from exporter.sources.cupti.host import Host
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import FAULTS, OVERFLOW, CuptiError, CuptiLibrary, Fault, Remedy
 from exporter.sources.cupti.session import (
     LEAST_COVERED_RATIO,
     SampledWindow,

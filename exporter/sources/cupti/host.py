@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from exporter.sources.cupti import structures
-from exporter.sources.cupti.errors import CuptiError
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import CuptiError, CuptiLibrary
 
 Image: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 """Opaque bytes of CUPTI's."""

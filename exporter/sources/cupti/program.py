@@ -16,9 +16,8 @@ from typing import Any
 from exporter.errors import LibraryUnavailable, SourceError
 from exporter.sources.counters.wire import OK, PAUSED, Port
 from exporter.sources.cupti.choice import Choices
-from exporter.sources.cupti.errors import FAULTS, CuptiError
 from exporter.sources.cupti.gpu import ProcessSpent, SampledGpu, Tools
-from exporter.sources.cupti.library import Driver, initialized
+from exporter.sources.cupti.library import FAULTS, CuptiError, Driver, initialized
 from exporter.sources.cupti.release import Unfit, fitting, installed
 from exporter.sources.cupti.structures import ProfilerDeInitialize
 

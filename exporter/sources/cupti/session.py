@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import NamedTuple
 
-from exporter.sources.cupti.errors import OVERFLOW, CuptiError
 from exporter.sources.cupti.host import Host, Image, names
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import OVERFLOW, CuptiError, CuptiLibrary
 from exporter.sources.cupti.structures import (
     COUNTER_DATA_FULL,
     KEEP_LATEST,

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from exporter.sources.cupti.choice import Choices
-from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host, supported_chips
-from exporter.sources.cupti.library import CuptiLibrary
+from exporter.sources.cupti.library import CuptiError, CuptiLibrary
 
 PERCENT = ".avg.pct_of_peak_sustained_elapsed"
 PIPE = f"sm__pipe_tensor_cycles_active_realtime{PERCENT}"

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import LibraryUnavailable
-from exporter.sources.cupti.errors import FAULTS, CuptiError, Remedy
-from exporter.sources.cupti.library import BESIDE, CuptiLibrary
+from exporter.sources.cupti.library import BESIDE, FAULTS, CuptiError, CuptiLibrary, Remedy
 from exporter.sources.cupti.release import KNOWN
 from tests.conftest import require_tool
 from tests.sources.cupti.real import RELEASES, chip_facts, release

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.sources.cupti.errors import CuptiError
 from exporter.sources.cupti.host import Host
+from exporter.sources.cupti.library import CuptiError
 from exporter.sources.cupti.session import SamplingSession
 from exporter.sources.cupti.structures import (
     ProfilerInitialize,

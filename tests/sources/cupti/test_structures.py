@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.sources.cupti.errors import BUSY, OVERFLOW
 from exporter.sources.cupti.host import INVALID_METRIC_NAME, INVALID_PARAMETER
+from exporter.sources.cupti.library import BUSY, OVERFLOW
 from exporter.sources.cupti.release import KNOWN
 from exporter.sources.cupti.structures import (
     COUNTER_DATA_FULL,

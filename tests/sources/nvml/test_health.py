@@ -170,7 +170,7 @@ def test_link_states_by_field(open_gpu: Open) -> None:
     health = reader(rig, links=4).read()
 
     assert health.nvlink_links == {"active": 2, "inactive": 2}
-    assert "nvlmDeviceGetNvLinkState" not in rig.calls()
+    assert "nvmlDeviceGetNvLinkState" not in rig.calls()
 
 
 def test_links_that_do_not_all_answer_are_not_counted(open_gpu: Open) -> None:

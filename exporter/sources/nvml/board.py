@@ -155,13 +155,8 @@ def _whole(value: float | None) -> int | None:
 
 
 def _sram_parts(parts: list[Callable[[], int]]) -> int:
-    """Return the sum over the on-chip memories that an older GPU counts separately.
-
-    Those that the GPU lacks are removed from the list.
-
-    Raises:
-        pynvml.NVMLError: it has none, or one of them is not known now.
-    """
+    """Return the sum over the on-chip memories that an older GPU counts separately, and remove
+    those that it lacks; raise NVMLError if it has none, or one is not known now."""
     total = 0
     for part in tuple(parts):
         try:

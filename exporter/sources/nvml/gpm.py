@@ -17,6 +17,7 @@ from exporter.model.reading import Activity, share_group
 from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import (
+    GONE,
     Outcome,
     code_of,
     is_refusal,
@@ -90,8 +91,6 @@ CLOCK_STEP_SECONDS = 1e-6
 """What the differences of a monotonic clock are exact to."""
 LONGEST_WAIT_SECONDS = 0.02
 """How long a read waits rather than skip a round: a fifth of the shortest interval."""
-GONE = (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
-"""Of a GPU instance these say nothing of the board: its own calls do."""
 VALUES = "values"
 """The member of a share's group that is absent while a metric has an impossible value."""
 _ENTRY = struct.Struct("=IId24x")

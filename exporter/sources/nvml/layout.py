@@ -13,6 +13,7 @@ import pynvml
 from exporter.model.reading import Instance
 from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.probe import (
+    GONE,
     Outcome,
     Probe,
     code_of,
@@ -128,21 +129,15 @@ def mig_devices(handle: Any) -> MigDevices:
         try:
             slots.append(_slot(mig))
         except pynvml.NVMLError as error:
-            if not _is_dead(code_of(error)):
+            # The handle of a device dies with it; what it answers then says nothing of the board.
+            code = code_of(error)
+            if code not in DEAD_CODES and outcome_of(code) not in GONE:
                 raise
     return MigDevices(tuple(slots), hidden)
 
 
 def _mig_is_on(handle: Any) -> bool:
     return bool(pynvml.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
-
-
-def _is_dead(code: int | None) -> bool:
-    """Return whether this answer to a call on a MIG device means that the device is gone.
-
-    Its handle dies with it; what the driver then answers says nothing of the board.
-    """
-    return code in DEAD_CODES or outcome_of(code) in (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
 
 
 def _slot(mig: Any) -> MigSlot:

@@ -54,11 +54,8 @@ class Library:
         return self.generation
 
     def _load(self) -> None:
-        """Load the library.
-
-        Of a name that it knows, the linker returns what it has mapped, though the name may link to
-        another file since a driver update. The file's own name has the driver's version in it.
-        """
+        # Of a name that it knows, the linker returns what it has mapped, though the name may link
+        # to another file since a driver update. The file's own name has the driver's version in it.
         path = self._path or _installed_path()
         try:
             if path is not None and os.path.exists(path):

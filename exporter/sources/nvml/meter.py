@@ -78,7 +78,6 @@ class UtilizationMeter:
         self._clear()
 
     def _clear(self) -> None:
-        """Start an interval."""
         self._busy = self._covered = self._possible = self._rounding = self._certain = 0.0
         self._highest = 0.0
         """The highest ratio of the interval."""

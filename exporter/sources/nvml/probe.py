@@ -29,6 +29,9 @@ class Outcome(Enum):
     FAILURE = "failure"
 
 
+GONE = (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
+"""Of a MIG instance these say nothing of the board: its own calls do."""
+
 OLD_DRIVER_CODES = frozenset(
     {
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,

@@ -355,10 +355,7 @@ class NvmlSource:
             try:
                 found[share] = read()
                 self._journal.answered(group, DYING)
-            except (
-                DeviceGone,
-                LibraryUnavailable,
-            ):  # of the instance, not of the board
+            except (DeviceGone, LibraryUnavailable):  # of the instance, not of the board
                 found[share] = None
                 self._journal.absent(group, "unreachable", DYING)
         return found

@@ -23,7 +23,6 @@ def ceilings(rig: Any) -> Ceilings | None:
     "reading",
     [
         {"name": "GRID A100-1-5CME"},
-        {"name": "GRID A100-7-40C"},
         {"name": "NVIDIA A100-40C"},
         {"name": "GRID A100DX-80C"},
         {"modes": {"virtualization": 2}},

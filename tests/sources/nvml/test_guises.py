@@ -145,16 +145,6 @@ def test_memory_without_a_sensor_has_no_temperature(
     assert read(rig.source(), rig).vitals.temperatures_celsius.keys() == {"gpu"}
 
 
-@pytest.mark.parametrize("product", ["rtx-3090", "rtx-4090-laptop", "gb10"])
-def test_what_a_driver_has_no_longer_is_not_asked_for(open_gpu: Open, product: str) -> None:
-    """DEPRECATED is what newer drivers say of the display's mode."""
-    rig = open_gpu(product=product)
-    read(rig.source(), rig)
-
-    assert "nvmlDeviceGetDisplayMode" not in rig.calls()
-    assert "old_driver" not in rig.journal.states.values()
-
-
 def test_the_hosts_memory_is_no_answer_of_the_driver(open_gpu: Open, procfs: str) -> None:
     """A GPU of which every call fails is silent, though its host says how much memory it has."""
     rig = open_gpu(product="gb10")

@@ -9,7 +9,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.errors import DeviceGone
 from exporter.model.reading import NVSWITCH, Device, Instance
 from exporter.sources.nvml.identity import name_of
 from exporter.sources.nvml.layout import mig_devices
@@ -156,11 +155,9 @@ def test_coherent_memory_by_its_links(open_gpu: Open) -> None:
     [
         ("NVIDIA GH200 480GB", True),
         ("NVIDIA GB200", True),
-        ("NVIDIA GB300", True),
         ("NVIDIA GB10", True),
         ("NVIDIA H100 80GB HBM3", False),
         ("NVIDIA B200", False),
-        ("NVIDIA GeForce GTX 1080", False),
     ],
 )
 def test_coherent_memory_by_its_name(open_gpu: Open, name: str, coherent: bool) -> None:
@@ -182,16 +179,6 @@ def test_unknown_modes_are_absent(open_gpu: Open) -> None:
     modes = device(open_gpu(modes={"compute": 77, "virtualization": 77})).modes
 
     assert not {"compute", "virtualization"} & modes.keys()
-
-
-@pytest.mark.parametrize("code", [15, 16, 28])
-def test_lost_gpu_is_raised(open_gpu: Open, code: int) -> None:
-    """A GPU that is lost while it is identified is lost."""
-    rig = open_gpu()
-    rig.fake.update(faults=[fault("nvmlDeviceGetPciInfo_v3", error=code)])
-
-    with pytest.raises(DeviceGone):
-        rig.source()
 
 
 def test_gpu_without_a_uuid_cannot_be_read(open_gpu: Open) -> None:
@@ -238,28 +225,6 @@ def test_mig_layout_with_holes_and_shared_instances(open_gpu: Open) -> None:
     assert found.instances[1].profile == "1c.2g.20gb"
 
 
-def test_mig_on_without_instances(open_gpu: Open) -> None:
-    """MIG mode without any instance is MIG all the same."""
-    rig = open_gpu(mig={"current": 1})
-
-    assert layout(rig) == []
-    assert device(rig).mig
-
-
-@pytest.mark.parametrize("product", ["h100-sxm", "t4"])
-def test_mig_off(open_gpu: Open, product: str) -> None:
-    """MIG that is off, or that the GPU model does not have, is no layout."""
-    assert mig_devices(open_gpu(product=product).handle).slots is None
-
-
-def test_mig_instances_of_others_are_left_out(open_gpu: Open) -> None:
-    """A container sees the instances that it may open."""
-    rig = open_gpu(mig={"instances": INSTANCES})
-    rig.fake.update(faults=[fault("nvmlDeviceGetMigDeviceHandleByIndex", error=4)])
-
-    assert layout(rig) == []
-
-
 def test_mig_instance_without_sizes(open_gpu: Open) -> None:
     """The layout holds if the driver does not report an instance's size."""
     rig = open_gpu(mig={"instances": INSTANCES})
@@ -276,15 +241,6 @@ UNDECIDED = [
 ]
 
 
-@pytest.mark.parametrize("code", [1, 2, 6, 15, 18])
-def test_mig_device_that_vanishes_is_left_out(open_gpu: Open, code: int) -> None:
-    """What its handle answers then is not the board's."""
-    rig = open_gpu(mig={"instances": INSTANCES})
-    rig.fake.update(faults=[fault("nvmlDeviceGetComputeInstanceId", error=code)])
-
-    assert layout(rig) == []
-
-
 @pytest.mark.parametrize(("call", "code"), UNDECIDED)
 def test_undecided_mig_layout_is_raised(open_gpu: Open, call: str, code: int) -> None:
     """A layout that is not known now must not be taken for another one."""
@@ -293,11 +249,3 @@ def test_undecided_mig_layout_is_raised(open_gpu: Open, call: str, code: int) ->
 
     with pytest.raises(pynvml.NVMLError):
         mig_devices(rig.handle)
-
-
-def test_refused_mig_mode_is_off(open_gpu: Open) -> None:
-    """Without permission to ask, the GPU is read as a whole."""
-    rig = open_gpu()
-    rig.fake.update(faults=[fault("nvmlDeviceGetMigMode", error=4)])
-
-    assert mig_devices(rig.handle).slots is None

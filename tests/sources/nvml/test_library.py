@@ -117,18 +117,6 @@ def test_hanging_initialisation_blocks_nobody_else(
     assert library.device_count() == 1
 
 
-def test_two_builds_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that is named by its path is the one that is used, whatever was loaded before."""
-    old = FakeNvml(tmp_path / "old", {"driver_version": "535.1"}, missing=DRIVER_535)
-    new = FakeNvml(tmp_path / "new", {"driver_version": "580.2"})
-    for fake, version in ((old, "535.1"), (new, "580.2"), (old, "535.1")):
-        library = started(fake, monkeypatch)
-        assert text("nvmlSystemGetDriverVersion") == version
-        if fake is old:
-            with pytest.raises(pynvml.NVMLError_FunctionNotFound):
-                pynvml.nvmlDeviceGetNumaNodeId(library.handle(0))
-
-
 def link(target: Path, build: Path) -> None:
     """Let the name lead to another file, as a driver update does."""
     scratch = target.with_suffix(".new")

@@ -426,19 +426,6 @@ def test_a_driver_that_may_skip_idle_samples_is_believed_for_a_sixth_of_a_second
     assert interval.lower == pytest.approx(0.99 * SIXTH)
 
 
-def test_samples_that_were_overwritten_count_as_busy() -> None:
-    """Nothing is known of the time of samples that were overwritten unread."""
-    meter = UtilizationMeter()
-    sampled(meter, START, *[0.5] * 100, period=0.02)
-    stamps = [OFFSET + START + 2.02 + 0.02 * number for number in range(100)]
-    meter.add_samples([(stamp, 0.0) for stamp in stamps], START + 4, OFFSET + START + 4)
-    interval = closed(meter, START, START + 4)
-
-    assert interval.seconds == pytest.approx(2.0)
-    assert interval.ratio == 0.0
-    assert interval.upper >= 2 / 4
-
-
 def test_a_longer_sampling_period_is_no_hole_for_long() -> None:
     """A driver that samples more slowly from now on is believed at the second sample."""
     meter = UtilizationMeter()

@@ -29,13 +29,9 @@ def test_no_range_holds_a_sentinel(name: str, value: float) -> None:
     ("kind", "possible", "impossible"),
     [
         (plausible.POWER_MILLIWATTS, [0, 1_400_000], [2**32 - 1, -1]),
-        (plausible.POWER_LIMIT_MILLIWATTS, [1_400_000], [2**32 - 1, 0]),
         (plausible.TEMPERATURE_CELSIUS, [-20, 0, 110], [255, 2**31, 2**32 - 1, -274]),
         (plausible.CLOCK_MEGAHERTZ, [0, 14_001], [2**32 - 1, 9_999_999]),
         (plausible.THROTTLE_MASK, [0, 0x7FF], [2**32 - 1, 2**64 - 1]),
-        (plausible.PCIE_GENERATION, [1, 7], [0, 255]),
-        (plausible.PCIE_WIDTH, [1, 16, 32], [0, 255]),
-        (plausible.PERFORMANCE_STATE, [0, 15], [32]),
         (plausible.FAN_PERCENT, [0, 105], [255]),
         (plausible.GPM_PERCENT, [0.0, 100.4], [1e298, -1.0]),
         (plausible.GPM_MIB_PER_SECOND, [0.0, 900_000.0], [1e300, 1e18]),

@@ -18,8 +18,6 @@ from exporter.sources.reading_state import IDENTITY, Journal, Past
 
 NEVER = [2, 3, 13, 25, 26]
 NOT_NOW = [6, 10, 19, 21, 27, 29]
-GONE = [15, 16, 28]
-LIBRARY = [1, 9, 18]
 FAILURES = [7, 8, 11, 14, 17, 20, 23, 999, 12345]
 
 

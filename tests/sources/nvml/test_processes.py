@@ -15,7 +15,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.derive.idle import IdleRules, is_held
 from exporter.model.reading import Process
 from exporter.model.workload import Membership
 from exporter.sources.fleet.session import SessionOptions
@@ -204,19 +203,6 @@ def test_entries_outside_the_hosts_pid_namespace_are_used(
     assert read(rig, tmp_path, [2, 3]) == {2: (Process(10, "compute", 1),), 3: ()}
 
 
-def test_used_memory_holds_a_gpu_whose_processes_are_hidden(
-    open_gpu: Open, pid_namespace: Callable[[str | None], None]
-) -> None:
-    """The GPU counts as held, not as free with orphaned memory."""
-    pid_namespace(OTHERS_NAMESPACE)
-    rig = open_gpu(memory={"total": 80 * GIB, "reserved": 0, "used": 70 * GIB})
-    reading = rig.session().read()
-    (share,) = reading.shares
-
-    assert share.processes is None
-    assert is_held(share.processes, share.memory, IdleRules()) is True
-
-
 @pytest.mark.parametrize("growth", [0, 30, 100])
 def test_list_that_grows_between_two_calls_is_asked_for_again(
     open_gpu: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: int
@@ -242,17 +228,6 @@ def test_list_that_outgrows_every_attempt_is_a_failure(
     assert read(rig, tmp_path) is None
     assert len(asked) == 2
     assert rig.failures == {"nvml": 1}
-
-
-def test_list_of_known_length_takes_one_call(open_gpu: Open, tmp_path: Path) -> None:
-    """The room stays for the next read."""
-    rig = open_gpu(processes=listed(20))
-    lists = ProcessLists(rig.handle, rig.journal, str(tmp_path))
-    lists.read(None)
-    rig.calls()
-    lists.read(None)
-
-    assert set(rig.calls().values()) == {1}
 
 
 def listed(count: int) -> list[dict[str, int]]:

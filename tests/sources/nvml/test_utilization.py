@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from exporter.model.reading import Utilization
-from exporter.sources.nvml.utilization import BUFFER_SECONDS, UtilizationReader
+from exporter.sources.nvml.utilization import (
+    BUFFER_SECONDS,
+    UTILIZATION,
+    SampleBuffer,
+    UtilizationReader,
+)
 from tests.fake_nvml import fault, mean, square
+from tests.sources.conftest import START
 
 Open = Callable[..., Any]
 NO_BUFFER = {"enabled": 0}
@@ -224,3 +230,11 @@ def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
     rig.fake.device(0, samples={"types": [1, 2]})
 
     assert read(reader(rig), rig)[1:] == (None, None)
+
+
+def test_entries_without_a_stamp_are_ignored(open_gpu: Open) -> None:
+    """Unused entries, with stamp 0, are no samples; others come in order."""
+    rig = open_gpu(raw_samples={"1": [[-START, 77], [0.9, 3], [-START, 78], [0.5, 2]]})
+    rig.advance(1)
+
+    assert SampleBuffer(rig.handle, UTILIZATION).read() == [(START + 0.5, 2), (START + 0.9, 3)]

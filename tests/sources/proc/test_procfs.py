@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.model.reading import Memory
 from exporter.sources.proc import procfs
-from exporter.sources.proc.procfs import Identities, Identity
+from exporter.sources.proc.procfs import Identities, Identity, host_memory
 from tests.waiting import wait_until
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -207,3 +208,37 @@ def test_any_bytes_are_an_identity(
     assert command.isprintable()
     assert len(command.encode()) <= 32
     assert identity.owner == ME
+
+
+SPARK = """\
+MemTotal:       125509308 kB
+MemFree:         1873664 kB
+MemAvailable:   62594076 kB
+HugePages_Total:       0
+"""
+
+
+def test_used_host_memory_is_what_is_not_available(tmp_path: Path) -> None:
+    """The page cache is available, though it is not free."""
+    (tmp_path / "meminfo").write_text(SPARK)
+
+    assert host_memory(str(tmp_path)) == Memory(
+        125509308 * 1024, (125509308 - 62594076) * 1024, 62594076 * 1024, unified=True
+    )
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal: 5 kB\n", SPARK.replace("62594076", "many")])
+def test_host_memory_that_cannot_be_read_is_not_known(tmp_path: Path, text: str | None) -> None:
+    """No file, no number (before Linux 3.14 none of what is available) or no number at all."""
+    if text is not None:
+        (tmp_path / "meminfo").write_text(text)
+
+    assert host_memory(str(tmp_path)) is None
+
+
+def test_the_memory_of_this_machine() -> None:
+    """The kernel's own file, as it is."""
+    found = host_memory("/proc")
+
+    assert found is not None
+    assert 0 < found.used_bytes < found.total_bytes

@@ -101,11 +101,7 @@ class XidEvents(threading.Thread):
                 self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)
 
     def _register(self, events: Any) -> None:
-        """Register the GPUs that are new, or readable again.
-
-        Raises:
-            pynvml.NVMLError: the set cannot be used any more.
-        """
+        """Register GPUs that are new or readable again; raise NVMLError if the set is of no use."""
         gpus = self._gpus()
         if gpus == self._registered:
             return

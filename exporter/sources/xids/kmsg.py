@@ -110,11 +110,7 @@ class KernelLog:
             os.close(file)
 
     def _read(self, file: int) -> bool:
-        """Read and note the new records; return False if there are none.
-
-        Raises:
-            OSError: the log cannot be read any more.
-        """
+        """Read and note the new records; return False if there are none. Raises OSError."""
         try:
             data = os.read(file, LONGEST_READ)
         except OSError as error:

@@ -32,7 +32,6 @@ LOST = (
         ("NVRM: Xid (0000:65:00): 13, 0005 00000000 0000502d", 13),
         ("NVRM: Xid (PCI:0000:65:00 GPU-I:01 GPU-CI:00): 43, pid=7", 43),
         ("NVRM: Xid (PCI:0000:65:00.0): 154, GPU recovery action changed", 154),
-        ("NVRM: Xid (PCI:00000000:65:00): 48", 48),
         ("  NVRM: Xid (PCI:0000:65:00): 48, x", 48),
     ],
 )
@@ -50,9 +49,7 @@ def test_every_form_of_the_line(text: str, xid: int) -> None:
         HEADER + "nvidia-nvswitch0: SXid (PCI:0000:65:00.0): 20034, Fatal",
         HEADER + "audit: NVRM: Xid (PCI:0000:65:00): 79, quoted",
         HEADER + "NVRM: Xid (PCI:0000:65:00):",
-        HEADER + "NVRM: Xid (PCI:0000:65:00): x",
         HEADER + "NVRM: Xid (PCI:0000:65:00): 1234567, too long for an Xid",
-        HEADER + "NVRM: Xid (PCI:zz:65:00): 79",
         HEADER + "NVRM: Xid (): 79",
         HEADER + "NVRM: GPU at PCI:0000:65:00: GPU-0a1b",
     ],

@@ -268,11 +268,7 @@ def _number(value: Any) -> float | None:
 
 
 def _imported(folder: str) -> tuple[Any, Any]:
-    """Return the modules dcgm_agent and dcgm_structs.
-
-    Raises:
-        BindingsMissing: they are not there, or not for this Python.
-    """
+    """Return the modules dcgm_agent and dcgm_structs; raise BindingsMissing where they lack."""
     if not os.path.isfile(os.path.join(folder, "dcgm_agent.py")):
         raise BindingsMissing(
             f"there are no Python bindings of DCGM in {folder}: install {CORE}, or name their "

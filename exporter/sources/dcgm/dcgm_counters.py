@@ -66,11 +66,7 @@ def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
 
 
 def _check(page: Mapping[str, GpuRows], wanted: Collection[str]) -> None:
-    """Check that a page has usable values.
-
-    Raises:
-        NotDcgm: it has fields of these GPUs, and no value of any.
-    """
+    """Raise NotDcgm if a page has fields of these GPUs, and no value of any."""
     own = [page[uuid] for uuid in wanted if uuid in page]
     if any(rows.blank for rows in own) and not any(rows.activities for rows in own):
         raise NotDcgm("its profiling fields have no values: is profiling paused?")
@@ -317,17 +313,15 @@ class PageSource:
             worked = state == "unreachable" or any(samples)
             gpu.journal.absent(DCGM, state, worked=worked, logged=logged)
         for share in gpu.gpu_instances:
-            if share is not None:
-                alone = None if better or state is not None else self._state_of_instance(gpu, share)
-                self._note_instance(gpu, share, alone)
-
-    def _note_instance(self, gpu: OpenedGpu, gpu_instance: int, state: str | None) -> None:
-        group = share_group(DCGM, gpu_instance)
-        if state is None:
-            gpu.journal.answered(group)
-        else:
-            worked = (gpu.device.uuid, gpu_instance) in self._samples
-            gpu.journal.absent(group, state, worked=worked)
+            if share is None:
+                continue
+            group = share_group(DCGM, share)
+            alone = None if better or state is not None else self._state_of_instance(gpu, share)
+            if alone is None:
+                gpu.journal.answered(group)
+            else:
+                worked = (gpu.device.uuid, share) in self._samples
+                gpu.journal.absent(group, alone, worked=worked)
 
     def _state_of_instance(self, gpu: OpenedGpu, gpu_instance: int) -> str | None:
         """Return the state of one instance without counters while others of the GPU have some."""

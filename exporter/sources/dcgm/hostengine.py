@@ -97,8 +97,6 @@ def _give_up(port: Port, why: Refusal) -> int:
 
 @dataclass(slots=True)
 class _Gpu:
-    """One GPU that is wanted."""
-
     uuid: str
     gpu_instances: tuple[int, ...]
     """Empty for the whole GPU."""

@@ -92,11 +92,7 @@ def _fetch(target: Target, deadline: Deadline) -> str:
 
 
 def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: Deadline) -> None:
-    """Wait until the connection is accepted, and find out whether by somebody to believe.
-
-    Raises:
-        ScrapeFailed: it is not.
-    """
+    """Wait until the connection is accepted; raise ScrapeFailed if by nobody to believe."""
     who = "nobody of this network namespace"
     with suppress(TimeoutError):
         while (uid := accepted_by(opened, procfs)) is None:
@@ -118,11 +114,7 @@ def _request(target: Target, host: str, port: int) -> bytes:
 
 
 def _text(response: http.client.HTTPResponse) -> str:
-    """Return the body of an answer, if it is one.
-
-    Raises:
-        ScrapeFailed: it is something else than a page of text.
-    """
+    """Return the body of an answer; raise ScrapeFailed if it is no page of text."""
     if response.status != http.client.OK:
         raise ScrapeFailed(f"it answers {response.status}")
     if response.headers.get_content_type() != "text/plain":

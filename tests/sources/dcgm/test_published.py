@@ -17,12 +17,11 @@ from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Share, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.dcgm.dcgm_counters import PageSource
-from exporter.sources.dcgm.scrape import NothingThere
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
 from exporter.sources.interface import DCGM, CounterOptions
 from exporter.sources.table import COUNTER_SOURCES
-from tests.fake_nvml import fault, square
+from tests.fake_nvml import fault
 from tests.sources.dcgm.nodes import SPECS, OneGpu
 from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
 from tests.sources.dcgm.turns import Turns
@@ -48,7 +47,6 @@ class Node(OneGpu):
         self.rig = rig
         self.every = every
         self.fields = fields
-        self.failure: Exception | None = None
         self.scrapes = 0
         options = CounterOptions(dcgm_url="http://127.0.0.1:9400/metrics")
         self.source = PageSource(options, rig, lambda target: self.get())
@@ -67,8 +65,6 @@ class Node(OneGpu):
 
     def get(self) -> str:
         self.scrapes += 1
-        if self.failure is not None:
-            raise self.failure
         readings = READINGS | {"energy": self.rig.monotonic() // self.every}
         return page(Rows(self.fields, readings, self.session.device.uuid))
 
@@ -164,51 +160,3 @@ def test_gpm_is_preferred_and_nothing_is_scraped(open_gpu: Open) -> None:
     assert back is not None
     assert (lost.source, back.source) == ("dcgm", "gpm")
     assert node.scrapes == scrapes
-
-
-def test_the_estimate_follows_and_gives_way(open_gpu: Open) -> None:
-    """While the page is gone the estimate is published; the GPU stays up."""
-    node = Node(open_gpu(product="a100-sxm4-80gb", utilization=95), FULL)
-    found = []
-    for number in range(60):
-        node.failure = NothingThere("connection refused") if 15 <= number < 35 else None
-        share = node.share()
-        assert node.snapshot.gpus[0].up
-        found.append(None if share.saturation is None else share.saturation.source)
-        if number == 30:
-            assert node.reading.states["dcgm"] == "unreachable"
-            text = rendered(node.snapshot)
-            assert 'roofline_exporter_source_up{source="dcgm"} 0\n' in text
-            assert 'group="dcgm",state="unreachable"' in text
-
-    assert (found[14], found[30], found[-1]) == ("dcgm", "estimate", "dcgm")
-
-
-@pytest.mark.parametrize("every", [1.0, 30.0])
-@pytest.mark.parametrize(("on", "off"), [(2.0, 1.0), (0.5, 4.5)])
-def test_a_page_that_stands_at_0_makes_no_idle_time(
-    open_gpu: Open, every: float, on: float, off: float
-) -> None:
-    """A job whose load comes and goes, whatever it says at rest: idle is what the utilization
-    leaves, but for three seconds of work and what a page may be late by."""
-    duty = on / (on + off)
-    rig = open_gpu(
-        product="a100-sxm4-80gb",
-        utilization=square(on + off, duty, 100, phase=0.3),
-        power=square(on + off, duty, 350, 90, phase=0.3),
-        processes=[{"pid": 1, "bytes": 2**30}],
-    )
-    rig.advance(20)
-    node = Node(rig, dict.fromkeys(FULL, 0.0), every)
-    late = (3 + 2 * every) / duty + on + off
-    share = node.share(300 + round(late))
-
-    assert share.saturation is not None
-    assert share.saturation.source == "estimate"
-    assert node.reading.states["dcgm"] == "implausible"
-    assert share.totals.held_idle_seconds is not None
-    assert share.totals.held_idle_seconds <= 300 * (1 - duty) + late
-    assert (share.totals.idle_for_seconds or 0.0) <= off
-    node.fields = FULL
-    assert (node.share(40).saturation or share.saturation).source == "dcgm"
-    assert "dcgm" not in node.reading.states

@@ -242,7 +242,6 @@ class ChildCounters:
             self._put(message, now)
 
     def _note(self, message: Mapping[str, Any]) -> None:
-        """Take a state of a share, a GPU or all GPUs."""
         gpu, share, state = message["gpu"], message.get("gpu_instance"), message["state"]
         text = one_line(message.get("message", "")[:LONGEST_MESSAGE])
         with self._lock:
@@ -253,7 +252,6 @@ class ChildCounters:
             self._failures += self._notes.note((gpu, share), state, text)
 
     def _put(self, message: Mapping[str, Any], now: float) -> None:
-        """Keep an activity of a share."""
         gpu, share, seconds = message["gpu"], message.get("gpu_instance"), message["seconds"]
         age = message.get("age_seconds")
         with self._lock:

@@ -68,8 +68,6 @@ class ChildUser(Protocol):
 
 @dataclass(slots=True)
 class _Run:
-    """One child and its state."""
-
     child: Child
     started: float
     heard: float | None = None
@@ -214,7 +212,6 @@ class Supervisor:
         child.send(self._options)
 
     def _send_orders(self, run: _Run, orders: Orders, now: float) -> None:
-        """Send the child the orders that have changed."""
         try:
             if orders.gpus != run.sent.gpus:
                 run.child.send({"gpus": orders.gpus})

@@ -158,11 +158,8 @@ class Fleet:
         self._slots.begin(generation)
 
     def _enumerate(self) -> None:
-        """Count the GPUs and start a worker for each that has none.
-
-        Raises:
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Count the GPUs and start a worker for each that has none; raise LibraryUnavailable if the
+        library must be initialised again."""
         generation = self._slots.generation
         try:
             count = self._library.device_count()

@@ -255,7 +255,6 @@ class Slots:
                     slot.set_problem(NOT_LISTED)
 
     def _move(self, slot: Slot, index: int) -> None:
-        """Note that the GPU of `slot` is at `index` now."""
         if slot.listed and slot.index == index:
             return
         if slot.index != index:

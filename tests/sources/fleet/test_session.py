@@ -14,7 +14,7 @@ import pynvml
 import pytest
 
 from exporter.model.reading import Reading
-from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.fleet.session import Session
 from exporter.sources.nvml.reader import DeviceChanged
 from tests.fake_nvml import fault
 
@@ -146,21 +146,6 @@ def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> N
     last = tick(session, rig, 2)
     assert last.vitals.decoder_ratio == 0.33
     assert last.states == {"gpm": "no_permission"}
-
-
-def test_media_engines_without_counters(open_gpu: Open) -> None:
-    """With GPM switched off NVML is asked each round, and the state says why."""
-    rig = open_gpu(gpm=GPM, decoder_utilization=33)
-    session = rig.session(SessionOptions(counters=()))
-    session.read()
-    reading = tick(session, rig)
-
-    assert reading.vitals.decoder_ratio == 0.33
-    assert reading.states == {"gpm": "disabled"}
-    assert reading.read_seconds.keys() == {"nvml"}
-    assert not any(name.startswith("nvmlGpm") for name in rig.calls())
-    assert reading.shares[0].counters is None
-    assert reading.shares[0].activity is None
 
 
 INSTANCES: list[dict[str, Any]] = [

@@ -134,11 +134,8 @@ class SampledGpu:
         return {"gpu": self._uuid, "seconds": seconds, "ratios": ratios, "bytes": moved}
 
     def _failed(self, fault: Fault, message: str = "") -> Mapping[str, Any]:
-        """Close the session, for a while or for good, and return the message for the exporter.
-
-        Raises:
-            ProcessSpent: it worked in this process, which stands in its way now.
-        """
+        """Close the session, for a while or for good, and return the message for the exporter;
+        raise ProcessSpent if it worked in this process, which stands in its way now."""
         self.release()
         self._attempts += 1
         lasts = self._attempts >= MOST_ATTEMPTS and fault.state == "unreachable"

@@ -113,7 +113,6 @@ class SamplingProgram:
         return ENDED
 
     def _handle_messages(self) -> None:
-        """Handle the messages of the exporter."""
         for message in self._port.messages():
             if "gpus" in message:
                 self._set_wanted(message["gpus"])

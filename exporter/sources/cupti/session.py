@@ -322,7 +322,6 @@ class SamplingSession:
         self._empty()
 
     def _take(self) -> None:
-        """Append the usable samples of the image."""
         samples, sample = self._samples, self._sample
         self._read_info()
         for index in range(self._info.num_completed_samples):

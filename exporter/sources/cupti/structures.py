@@ -41,6 +41,10 @@ COUNTER_DATA_FULL = 1
 """Why decoding stopped: CUpti_PmSampling_DecodeStopReason."""
 
 _Names = POINTER(c_char_p)
+_IMAGE: Mapping[str, Any] = {
+    "p_counter_data_image": c_void_p,
+    "counter_data_image_size": c_size_t,
+}
 
 
 class Parameters(ctypes.Structure):
@@ -89,7 +93,6 @@ def _structure(
 ProfilerInitialize = _structure("cuptiProfilerInitialize")
 # Once in a process: a second time crashes it.
 ProfilerDeInitialize = _structure("cuptiProfilerDeInitialize")
-# Gives `p_chip_name`.
 DeviceGetChipName = _structure(
     "cuptiDeviceGetChipName", device_index=c_size_t, p_chip_name=c_char_p
 )
@@ -115,7 +118,6 @@ ProfilerDeviceSupported = _structure(
 PmSamplingEnable = _structure(
     "cuptiPmSamplingEnable", device_index=c_size_t, p_pm_sampling_object=c_void_p
 )
-# Gives the GPU's counters back.
 PmSamplingDisable = _structure("cuptiPmSamplingDisable", p_pm_sampling_object=c_void_p)
 # The config image is kept by its address for as long as the GPU is enabled.
 PmSamplingSetConfig = _structure(
@@ -129,16 +131,13 @@ PmSamplingSetConfig = _structure(
     hw_buffer_append_mode=c_int,
     since={"hw_buffer_append_mode": CUPTI_12_8},
 )
-# Begins to sample.
 PmSamplingStart = _structure("cuptiPmSamplingStart", p_pm_sampling_object=c_void_p)
-# Ends sampling.
 PmSamplingStop = _structure("cuptiPmSamplingStop", p_pm_sampling_object=c_void_p)
 # Moves samples into an image; gives why it stopped and whether the buffer overflowed.
 PmSamplingDecodeData = _structure(
     "cuptiPmSamplingDecodeData",
     p_pm_sampling_object=c_void_p,
-    p_counter_data_image=c_void_p,
-    counter_data_image_size=c_size_t,
+    **_IMAGE,
     decode_stop_reason=c_int,
     overflow=c_uint8,
 )
@@ -149,7 +148,6 @@ PmSamplingGetCounterAvailability = _structure(
     counter_availability_image_size=c_size_t,
     p_counter_availability_image=c_void_p,
 )
-# Gives `counter_data_size`, in bytes.
 PmSamplingGetCounterDataSize = _structure(
     "cuptiPmSamplingGetCounterDataSize",
     p_pm_sampling_object=c_void_p,
@@ -158,18 +156,15 @@ PmSamplingGetCounterDataSize = _structure(
     max_samples=c_uint32,
     counter_data_size=c_size_t,
 )
-# Makes an image empty.
 PmSamplingCounterDataImageInitialize = _structure(
     "cuptiPmSamplingCounterDataImageInitialize",
     p_pm_sampling_object=c_void_p,
     counter_data_size=c_size_t,
     p_counter_data=c_void_p,
 )
-# Gives how many samples an image has.
 PmSamplingGetCounterDataInfo = _structure(
     "cuptiPmSamplingGetCounterDataInfo",
-    p_counter_data_image=c_void_p,
-    counter_data_image_size=c_size_t,
+    **_IMAGE,
     num_total_samples=c_size_t,
     num_populated_samples=c_size_t,
     num_completed_samples=c_size_t,
@@ -178,8 +173,7 @@ PmSamplingGetCounterDataInfo = _structure(
 PmSamplingCounterDataGetSampleInfo = _structure(
     "cuptiPmSamplingCounterDataGetSampleInfo",
     p_pm_sampling_object=c_void_p,
-    p_counter_data_image=c_void_p,
-    counter_data_image_size=c_size_t,
+    **_IMAGE,
     sample_index=c_size_t,
     start_timestamp=c_uint64,
     end_timestamp=c_uint64,
@@ -194,13 +188,11 @@ ProfilerHostInitialize = _structure(
     p_counter_availability_image=c_void_p,
     p_host_object=c_void_p,
 )
-# Frees the host object.
 ProfilerHostDeinitialize = _structure("cuptiProfilerHostDeinitialize", p_host_object=c_void_p)
 # Gives the names of all chips that this release knows.
 ProfilerHostGetSupportedChips = _structure(
     "cuptiProfilerHostGetSupportedChips", num_chips=c_size_t, pp_chip_names=_Names
 )
-# Describes one metric.
 ProfilerHostGetMetricProperties = _structure(
     "cuptiProfilerHostGetMetricProperties",
     p_host_object=c_void_p,
@@ -212,18 +204,15 @@ ProfilerHostGetMetricProperties = _structure(
     metric_collection_scope=c_int,
     since={"metric_collection_scope": CUPTI_13_1},
 )
-# Adds metrics to the host object's configuration.
 ProfilerHostConfigAddMetrics = _structure(
     "cuptiProfilerHostConfigAddMetrics",
     p_host_object=c_void_p,
     pp_metric_names=_Names,
     num_metrics=c_size_t,
 )
-# Gives `config_image_size`, in bytes.
 ProfilerHostGetConfigImageSize = _structure(
     "cuptiProfilerHostGetConfigImageSize", p_host_object=c_void_p, config_image_size=c_size_t
 )
-# Fills the configuration's image.
 ProfilerHostGetConfigImage = _structure(
     "cuptiProfilerHostGetConfigImage",
     p_host_object=c_void_p,
@@ -241,8 +230,7 @@ ProfilerHostGetNumOfPasses = _structure(
 ProfilerHostEvaluateToGpuValues = _structure(
     "cuptiProfilerHostEvaluateToGpuValues",
     p_host_object=c_void_p,
-    p_counter_data_image=c_void_p,
-    counter_data_image_size=c_size_t,
+    **_IMAGE,
     range_index=c_size_t,
     pp_metric_names=_Names,
     num_metrics=c_size_t,

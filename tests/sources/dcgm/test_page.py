@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from exporter.model.dcgm import FIELDS, HIGHEST_RATIO, MEDIA_FIELDS
 from exporter.model.reading import Activity
 from exporter.sources.dcgm.page import BY_NAME, NotDcgm, parse
-from tests.sources.dcgm.pages import BLANKS, COMPLETING, FULL, OTHER, UUID, Rows, page
+from tests.sources.dcgm.pages import BLANKS, COMPLETING, FULL, OTHER, STOCK, UUID, Rows, page
 
 COMPLETE = Activity(
     "dcgm",
@@ -65,6 +65,14 @@ def test_engines_of_one_kind_are_averaged() -> None:
     assert (found.decoder, found.jpeg, found.ofa) == (0.5, None, 0.3)
 
 
+def test_instances_are_apart_and_have_no_link_traffic() -> None:
+    """A GPU's own rows are not those of an instance; traffic of an instance means nothing."""
+    found = parse(page(Rows({1001: 0.9}), Rows(STOCK, gpu_instance=7), Rows(STOCK, gpu_instance=1)))
+
+    assert set(found[UUID].activities) == {None, 1, 7}
+    assert found[UUID].activities[7] == Activity("dcgm", 1.0, engine=0.93, tensor=0.41, dram=0.27)
+
+
 @pytest.mark.parametrize("instance", ["-1", "x", "1.0", "12345", "٣"])
 def test_a_row_of_no_instance_is_left_out(instance: str) -> None:
     """A row with an invalid instance number is ignored."""
@@ -72,6 +80,16 @@ def test_a_row_of_no_instance_is_left_out(instance: str) -> None:
 
     with pytest.raises(NotDcgm):
         parse(text)
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_what_cannot_be_is_left_out(blank: float) -> None:
+    """A blank beside readings costs only itself."""
+    rows = parse(page(Rows(FULL | {1001: blank, 1009: blank})))[UUID]
+
+    (found,) = rows.activities.values()
+    assert (found.engine, found.pcie_transmit_bytes, found.sm) == (None, None, 0.88)
+    assert not rows.blank
 
 
 @pytest.mark.parametrize("blank", [*BLANKS, 57.0])
@@ -117,6 +135,7 @@ def test_timestamps_are_of_the_newest_row() -> None:
         "DCGM_FI_PROF_SM_ACTIVE 0.5\n",
         'DCGM_FI_PROF_SM_ACTIVE{gpu="0"} 0.5\n',
         'DCGM_FI_PROF_SM_ACTIVE{UUID="GPU-a"} 0.5 rubbish\n',
+        'DCGM_FI_PROF_SM_ACTIVE{UUID="GPU-a"} \n',
         'DCGM_FI_PROF_SM_ACTIVE{UUID="GPU-a} 0.5\n',
         "DCGM_FI_PROF_SM_ACTIVE{UUID=GPU-a} 0.5\n",
         f'DCGM_FI_PROF_SM_ACTIVE{{UUID="GPU-a"}} 0.5 {"9" * 400}\n',

@@ -23,79 +23,68 @@ PROGRAM = "roofline-exporter"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word that may follow the program's name."""
+    """One word that may follow the program's name.
+
+    Its module has ``run(invocation)``, which returns the exit code, and, if it has options,
+    ``add_options(parser)``. It is loaded only for this command; what takes long to import is
+    imported in its `run`, so that help and mistakes come at once.
+    """
 
     help: str
-    module: str
-    """Has ``run(invocation)``, which returns the exit code, and ``add_options(parser)`` if it has
-    options. Loaded only for this command; what takes long to import is imported in its `run`, so
-    that help and mistakes come at once."""
     usage: str = "[FLAGS]"
     flags: Collection[str] | None = ()
     """Sections of flags in its help, beside its own options; None for all."""
+    module: str = ""
+    """In this package; unless given, it is called like the command, with _ for -."""
 
 
 COMMANDS: Mapping[str, Command] = {
-    "serve": Command(
-        "Serve /metrics until stopped; the default.", "exporter.cli.serve.command", flags=None
-    ),
+    "serve": Command("Serve /metrics until stopped; the default.", flags=None),
     "once": Command(
-        "Read the GPUs twice, one poll.interval apart; print one page.",
-        "exporter.cli.print_metrics",
+        "Read the GPUs twice, one poll.interval apart; print one page.", module="print_metrics"
     ),
     "status": Command(
         "Show what each GPU does now; asks the daemon if one runs.",
-        "exporter.cli.status.command",
         "[--watch [SECONDS]] [--sort ORDER] [--json] [--url URL] [FLAGS]",
         ("url",),
     ),
     "why": Command(
         "Say what holds a GPU or a job back, and what to change.",
-        "exporter.cli.why",
         "[GPU|JOB] [--json] [--url URL] [FLAGS]",
         ("url",),
     ),
     "idle": Command(
         "Say by its exit code whether GPUs have been idle for so long.",
-        "exporter.cli.idle",
         "[--gpu|--pod|--job|--user NAME] [--for 30m] [--json] [--url URL] [FLAGS]",
         ("url",),
     ),
     "specs": Command(
         "Show the ceilings of GPU models and where they come from.",
-        "exporter.cli.specs.command",
         "[NAME] [--format table|json] [FLAGS]",
         ("specs",),
     ),
     "record": Command(
         "Write all readings to FILE, for --replay or a support case.",
-        "exporter.cli.record",
         "FILE [--duration 60s] [--force] [FLAGS]",
     ),
     "counters": Command(
         "Show what counters a chip has; hand them to a profiler.",
-        "exporter.cli.counters.command",
         "check|pause|resume [--chip CHIP] [--cuda VERSION] [--format table|json] [FLAGS]",
         ("url",),
     ),
-    "run": Command(launch.SUMMARY, "roofline_job.launch"),
+    "run": Command(launch.SUMMARY),
     "compare": Command(
         "Compare two jobs by what run --summary wrote of them.",
-        "exporter.cli.compare.command",
         "A B [--fail-if EXPR] [--format text|json] [FLAGS]",
     ),
     "report": Command(
         "Report GPU-hours, stalls, energy and cost from a Prometheus.",
-        "exporter.cli.report.command",
         "--prometheus URL [--range 7d] [--by owner] [--format table|html|csv|json] [FLAGS]",
         ("url",),
     ),
-    "check-config": Command(
-        "Print each problem of the configuration, one on a line.", "exporter.cli.check_config"
-    ),
+    "check-config": Command("Print each problem of the configuration, one on a line."),
     "healthcheck": Command(
         "Ask the daemon whether it is healthy; exit 0 if it is, else 1.",
-        "exporter.cli.healthcheck",
         "[--ready] [--url URL] [FLAGS]",
         ("url",),
     ),
@@ -154,7 +143,8 @@ def _run(words: Sequence[str]) -> int:
         from exporter.cli.job.supervise import supervise
 
         return launch.main(argv, beside_daemon=supervise)
-    module: Any = import_module(command.module)
+    place = command.module or (name or "serve").replace("-", "_")
+    module: Any = import_module(f"exporter.cli.{place}")
     parser = config.Parser(
         f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
         command.help if name else _overview(),

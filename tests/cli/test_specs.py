@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from exporter.cli.specs.command import find
+from exporter.cli.specs import find
 from exporter.cli.specs.sheet import listing, sheet
 from exporter.cli.terminal.screen import Screen, cells
 from exporter.errors import ConfigError

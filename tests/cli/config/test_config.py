@@ -31,9 +31,9 @@ from exporter.cli.config.coerce import (
     Unexpected,
     duration,
 )
-from exporter.cli.config.table import updated
 from exporter.errors import ConfigError
 from exporter.sources.table import COUNTER_SOURCES, SOURCES
+from tests.cli.config.table import updated
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"
 

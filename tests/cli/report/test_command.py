@@ -208,7 +208,7 @@ def test_output_is_a_file_or_one_of_a_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both have the same text, and nothing is left beside them."""
-    monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: 1_773_014_433.0)
+    monkeypatch.setattr("exporter.cli.report.time.time", lambda: 1_773_014_433.0)
     words = ("report", "--prometheus", _url(prometheus), "--format", form, "--output")
     (tmp_path / "report").write_text("the last one")
     for path in (tmp_path, tmp_path / "report"):

@@ -50,7 +50,7 @@ def ask(
 
     What Prometheus has answered once is not asked again.
     """
-    monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: END + 33.0)
+    monkeypatch.setattr("exporter.cli.report.time.time", lambda: END + 33.0)
 
     def remembered(server: Any, path: str, **options: Any) -> Any:
         if path not in answers:
@@ -264,7 +264,7 @@ def test_owners_are_those_of_the_rules(
     server = Backfilled(program, tmp_path / "prometheus", raw, day)
     try:
         server.record(program, tmp_path, start - 600, end)
-        monkeypatch.setattr("exporter.cli.report.command.time.time", lambda: end + 33.0)
+        monkeypatch.setattr("exporter.cli.report.time.time", lambda: end + 33.0)
         words = ("--range", "1d", "--format", "json")
         code, out, err = outcome(capsys, "report", "--prometheus", server.url, *words)
     finally:

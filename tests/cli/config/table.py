@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The flag table as Markdown, for docs/configuration.md.
 
-``python -m exporter.cli.config.table docs/configuration.md`` writes it between the markers.
+``python -m tests.cli.config.table docs/configuration.md`` writes it between the markers.
 """
 
 from __future__ import annotations

@@ -126,16 +126,6 @@ def test_a_torch_that_captures_otherwise_is_left_alone(client: None, missing: st
     assert list(degraded.FOUND) == ["captures"]
 
 
-def test_the_wrapper_is_a_function_like_the_original(gpu: ScriptedGpu) -> None:
-    """Name, documentation and signature are its own."""
-    wrapped = gpu.torch.cuda.CUDAGraph.capture_begin
-    original = inspect.unwrap(wrapped)
-    assert original is not wrapped
-    assert inspect.isfunction(wrapped)
-    assert (wrapped.__qualname__, wrapped.__doc__) == (original.__qualname__, original.__doc__)
-    assert inspect.signature(wrapped) == inspect.signature(original)
-
-
 def test_a_forked_child_starts_clean(gpu: ScriptedGpu) -> None:
     """Neither the parent's capture nor a lock that another thread held goes into the child."""
     held, release = threading.Event(), threading.Event()

@@ -94,16 +94,6 @@ def test_any_iterable(job: Job) -> None:
     assert report["device"] == "GPU-00000000-0000-0000-0000-000000000000"
 
 
-def test_a_watched_data_loader_counts_its_wait_once(job: Job) -> None:
-    """Both the loop and the hook inside the loader measure the wait; it is one data phase."""
-    for _ in watch(job.loader(40, 40), job="scripted"):
-        job.gpu.launch(30)
-    report = job.report()
-    assert report["batches"] == 2
-    assert report["phase_seconds"] == {"data": pytest.approx(0.080), "eval": 0}
-    assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.050)
-
-
 def test_compute_on_a_side_stream(job: Job) -> None:
     """The loop itself runs on the default stream, which is always empty: S is the side stream's."""
     side = job.gpu.new_stream()
@@ -208,17 +198,6 @@ def test_cuda_initialised_in_the_first_step(job: Job) -> None:
     report = job.report()
     assert report["phase_seconds"]["data"] == pytest.approx(0.120)
     assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.020)
-
-
-def test_nothing_is_measured_under_tracing(job: Job) -> None:
-    """``torch.compile`` tracing through the loop sees the original next() alone."""
-    for batch, _ in enumerate(watch(job.iterable(40, 40, 40), job="scripted")):
-        job.gpu.compiling = batch == 0
-        job.gpu.launch(30)
-    report = job.report()
-    assert report["batches"] == 2
-    assert report["phase_seconds"]["data"] == pytest.approx(0.080)
-    assert report["phase_gpu_idle_seconds"]["data"] == pytest.approx(0.050)
 
 
 def test_a_gpu_that_hangs_does_not_touch_the_wait(job: Job) -> None:

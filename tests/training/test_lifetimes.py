@@ -19,47 +19,6 @@ from tests.conftest import unmet
 from tests.training.differential.harness import Report, receiving
 from tests.training.listener import ROOT
 
-LIFETIMES = """
-import gc, itertools, json, multiprocessing, sys, time, weakref
-import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
-
-watched = iter
-if sys.argv[1] == "watch":
-    from roofline_job import watch as watched
-
-class Numbers(Dataset):
-    def __len__(self):
-        return 16
-    def __getitem__(self, index):
-        return torch.tensor([float(index)])
-
-def own_collate(samples):
-    return torch.stack(samples)
-
-def trial(persistent, collate, leave):
-    data = Numbers()
-    loader = DataLoader(
-        data, 4, num_workers=1, persistent_workers=persistent, collate_fn=collate
-    )
-    for batch in watched(loader):
-        optimizer.step()
-        if leave:
-            break
-    return weakref.ref(loader), weakref.ref(data)
-
-optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-alive = []
-for persistent, collate, leave in itertools.product(
-    (False, True), (default_collate, own_collate), (False, True)
-):
-    references = trial(persistent, collate, leave)
-    gc.collect()
-    if any(each() is not None for each in references) or multiprocessing.active_children():
-        alive.append([persistent, collate.__name__, leave])
-print(json.dumps(alive))
-"""
-
 TRIALS = """
 import gc, json, multiprocessing, os, sys, time
 import torch
@@ -242,12 +201,6 @@ def _job(directory: Path, source: str, *words: str, mode: str) -> tuple[Any, tup
     assert done.returncode == 0, done.stderr
     assert all("exit" in report for report in reports), "the last report is lost"
     return json.loads(done.stdout.splitlines()[-1]), reports
-
-
-@pytest.mark.parametrize("mode", ["plain", "run", "watch"])
-def test_a_loader_that_is_dropped_is_gone(tmp_path: Path, mode: str) -> None:
-    """With its dataset and its workers, whichever way its loop ended."""
-    assert _result(tmp_path, LIFETIMES, mode=mode) == []
 
 
 @pytest.mark.parametrize("mode", ["run", "watch"])

@@ -34,31 +34,6 @@ def test_asking_again_after_the_end_is_no_loop(clock: Clock) -> None:
     assert (found.steps, found.batches, found.flops) == (2, 2, 20)
 
 
-@pytest.mark.parametrize("after", ["loop", "step", "phase", "nothing"])
-def test_a_loop_that_is_left_early_is_closed(clock: Clock, after: str) -> None:
-    """Its last batch is the last that is known of it; what comes after it does not count."""
-    watched = watch([1, 2, 3])
-    for _ in watched:
-        clock.spend(10)
-        break
-    for number in watched:
-        clock.spend(10)
-        if number == 2:
-            break
-    clock.spend(1_000)
-    if after == "loop":
-        for _ in watched:
-            clock.spend(1)
-    elif after == "step":
-        step(0)
-    elif after == "phase":
-        with phase("checkpoint"):
-            clock.spend(3)
-
-    assert measured().wall_ns == 10 + {"loop": 3, "phase": 3}.get(after, 0)
-    assert measured().batches == 3 + 3 * (after == "loop")
-
-
 def test_a_loop_that_ends_inside_the_wait_of_another_is_closed(clock: Clock) -> None:
     """Although the job still refers to its iterator."""
     inner = iter(watch(loader(clock, [1, 1])))
@@ -89,27 +64,6 @@ def test_a_loop_that_is_no_longer_measured_is_closed(clock: Clock) -> None:
 
     assert PROCESS.accounts[0].open == {}
     assert measured().wall_ns == 1
-
-
-def test_a_loader_that_raises_ends_the_loop(clock: Clock) -> None:
-    """The wait before it raised is a wait; if the job goes on, so do the totals."""
-
-    def broken() -> Iterator[int]:
-        yield 1
-        clock.spend(7)
-        raise ValueError
-
-    def epoch() -> None:
-        for _ in watch(broken()):
-            clock.spend(10)
-
-    for _ in range(2):
-        with pytest.raises(ValueError):
-            epoch()
-        clock.spend(1_000)
-
-    found = measured()
-    assert (found.phase_ns, found.wall_ns, found.batches) == ({"data": 14}, 34, 2)
 
 
 def test_a_loader_may_be_asked_again_after_it_raised(clock: Clock) -> None:

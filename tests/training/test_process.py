@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -98,22 +97,6 @@ def test_a_step_in_another_thread_after_the_data_ended_counts(clock: Clock) -> N
 
 
 @pytest.mark.usefixtures("unheard")
-def test_each_thread_that_loops_has_an_account_of_its_own(clock: Clock) -> None:
-    """As where one process trains two models."""
-
-    def train() -> None:
-        optimizer = Optimizer()
-        for _ in watch(range(3), job="job"):
-            optimizer.step()
-
-    train()
-    in_a_thread(train)
-
-    assert [measured(account).counts for account in PROCESS.accounts] == [(3, 3, None)] * 2
-    assert len({account.id for account in PROCESS.accounts}) == 2
-
-
-@pytest.mark.usefixtures("unheard")
 def test_a_job_that_starts_a_thread_per_epoch_does_not_grow(clock: Clock) -> None:
     """A thread that got the number of one that has ended goes on where that was."""
     numbers = set()
@@ -192,49 +175,6 @@ def test_a_job_keeps_modules_of_the_standard_librarys_names(name: str, tmp_path:
         """
     job = run_job(tmp_path, source, tmp_path / "nobody.sock")
     assert (job.returncode, job.stdout, job.stderr) == (0, "0\n1\n2\n", "")
-
-
-def test_what_os_exit_or_a_signal_cuts_off_was_said_before(
-    listener: Listener, tmp_path: Path
-) -> None:
-    """The first report goes out before the first batch, the second with it."""
-    source = """
-        import os, signal
-        from roofline_job import watch
-        for batch in watch(range(3), job="job"):
-            if batch == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-        """
-    assert run_job(tmp_path, source, listener).returncode == -signal.SIGKILL
-    asked, report = listener.reports()
-
-    assert (asked["batches"], report["batches"]) == (0, 1)
-    assert report["job"] == "job"
-    assert "exit" not in report
-
-
-def test_a_forked_child_reports_only_a_loop_of_its_own(listener: Listener, tmp_path: Path) -> None:
-    """Not the parent's totals, under another id, and nothing if it does not train."""
-    source = """
-        import os
-        from roofline_job import phase, watch
-        parent = os.getpid()
-        for batch in watch(range(4), job="job"):
-            if batch in (1, 2) and os.fork() == 0:
-                if batch == 2:
-                    list(watch(range(2), job="job"))
-                with phase("checkpoint"):
-                    pass
-                break
-        if os.getpid() == parent:
-            os.wait(), os.wait()
-        """
-    job = run_job(tmp_path, source, listener)
-    assert (job.returncode, job.stderr) == (0, "")
-    last = {report["id"]: report for report in listener.reports()}
-
-    assert sorted(report["batches"] for report in last.values()) == [2, 4]
-    assert all(list(report["phase_seconds"]) != [] for report in last.values())
 
 
 def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:

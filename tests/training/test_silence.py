@@ -10,7 +10,6 @@ import pytest
 
 from roofline_job import phase, step, watch
 from roofline_job.process import PROCESS
-from roofline_job.thread_accounts import SHORT_REST_NS
 from tests.training.conftest import Clock
 from tests.training.listener import Listener
 
@@ -146,8 +145,3 @@ def test_the_last_word_of_a_job_names_no_phase(job: Job, clock: Clock) -> None:
             clock.wait(2)
             PROCESS.flush()
     assert job.words()[-1][0] is None
-
-
-def test_what_counts_as_short_is_shorter_than_a_report() -> None:
-    """Else a wait after a second of computing would not be announced."""
-    assert SHORT_REST_NS < 1_000_000_000

@@ -75,14 +75,6 @@ def end(span: Span) -> None:
     account.end(span)
 
 
-def test_an_unknown_phase_counts_as_other(bench: Bench) -> None:
-    """The phases are a closed list."""
-    with phase("augmentation"):
-        bench.at(5)
-
-    assert measured().phase_ns == {"other": 5}
-
-
 def test_data_and_eval_are_there_from_the_start(bench: Bench) -> None:
     """A counter that first appears at 1 has no increase; no other phase is made up."""
     next(iter(watch([1])))
@@ -102,26 +94,6 @@ def test_without_torch_nothing_is_known_of_evaluation(
 
     assert account is not None
     assert account.times_ns()[1] == {"data": 0}
-
-
-def test_wall_time_is_the_union_of_loops_and_phases(bench: Bench) -> None:
-    """What lies between two loops, with no phase under way, is not part of any loop."""
-    first, second = iter(watch([1])), iter(watch([1]))
-    next(first)
-    bench.at(10)
-    next(second)
-    bench.at(20)
-    assert next(first, None) is None
-    bench.at(30)
-    assert next(second, None) is None
-    bench.at(100)
-    with phase("checkpoint"):
-        bench.at(107)
-    bench.at(200)
-    for _ in watch([1]):
-        bench.at(201)
-
-    assert measured().wall_ns == 30 + 7 + 1
 
 
 def test_an_evaluation_that_is_only_kept_does_not_evaluate(bench: Bench) -> None:

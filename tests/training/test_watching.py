@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import copy
-import gc
 import pickle
 import sys
-import weakref
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -229,19 +227,6 @@ def test_a_generator_keeps_its_methods() -> None:
     assert list(closed) == []
 
 
-def test_next_may_be_looked_up_and_called_later() -> None:
-    """Each call gives a batch and is one wait; what was only looked up is none."""
-    watched: Any = iter(watch([1, 2, 3]))
-    assert hasattr(watched, "__next__")
-    ask = watched.__next__
-
-    assert batches() == 0
-    assert [ask(), ask(), next(watched)] == [1, 2, 3]
-    with pytest.raises(StopIteration):
-        ask()
-    assert batches() == 3
-
-
 def test_a_loader_that_cannot_begin_says_so_itself() -> None:
     """What it raises later, `test_scripts` compares, tracebacks and all."""
 
@@ -253,20 +238,6 @@ def test_a_loader_that_cannot_begin_says_so_itself() -> None:
         iter(watch(Refusing()))
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
     assert not degraded.FOUND
-
-
-def test_the_iterator_is_dropped_when_the_loop_is_left() -> None:
-    """Its workers end when they would without us, not when the garbage is collected."""
-    gc.disable()
-    try:
-        generator = numbers()
-        gone = weakref.ref(generator)
-        for _ in watch(generator):
-            break
-        del generator
-        assert gone() is None
-    finally:
-        gc.enable()
 
 
 def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -208,25 +207,6 @@ def test_checkpoints_and_logs_that_come_too_often(tmp_path: Path) -> None:
     assert ". Checkpoints take " in often
     early = f"if number == 9:\n                {SAVE}\n                {SAVE}"
     assert causes(line(tmp_path, body=early, after=SAVE)) == []
-
-
-@pytest.mark.slow
-def test_sigterm_ends_a_job_with_the_cause(tmp_path: Path) -> None:
-    """As a job scheduler does."""
-    pytest.importorskip("torch")
-    source = SOURCE.format(
-        item="burn(0.02)",
-        workers=0,
-        batches=1000,
-        epochs=1,
-        persistent=False,
-        body="if number == 100: os.kill(os.getpid(), 15)",
-        after="",
-        first="",
-    )
-    done = ran(tmp_path, source)
-    assert done.returncode == -signal.SIGTERM
-    assert causes(done.stderr) == ["no_workers"]
 
 
 def test_a_worker_that_is_gone_is_left_out() -> None:

@@ -204,7 +204,6 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
     [
         (["--url.user=a"], "url.password-file: missing, expected a u"),
         (["--url.password-file=/p"], "url.user: missing, expected a user and a"),
-        (["--url=http://:s3cret@a"], "url.user: missing"),
         (["--url=http://a:s3cret@a", "--url.user=a"], "url.user: expected no user in --url besi"),
         (["--url=http://a:s3cret@a", "--url.password-file=a"], "url.password-file: expected n"),
         (["--url=http://a", "--url.ca-file=a"], "url.ca-file: expected an https:// address in"),
@@ -213,13 +212,11 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
         (["--url=https://a", "--url.insecure", "--url.ca-file=a"], "url.insecure: expected no url"),
         (["--url=ftp://a:s3cret@b"], "--url: expected a URL such as http://127.0.0.1:19400, g"),
         (["--url=a:s3cret@b:port"], "--url: expected a URL such as http://127.0.0.1:19400, go"),
-        (["--url=http://a:s3cret%ff@b"], "--url: expected a URL such as http://127"),
         (["--url=http://a%3Ab:s3cret@b"], "--url: expected a URL such as http://127"),
         (["--url.user=a:b"], "--url.user: expected a name without a co"),
         (["--url=https://a", "--url.ca-file=/none"], "url.ca-file: /none: cannot be read (No s"),
         (["--url=https://a", "--url.cert-file=/dev/zero"], "url.cert-file: /dev/zero: cannot "),
         (["--url=https://a", "--url.ca-file={empty}"], "url.ca-file: {empty}: expected PEM wi"),
-        (["--url=https://a", "--url.cert-file={empty}"], "url.cert-file: {empty}: expected PE"),
         (["--url=a", "--url.user=a", "--url.password-file=/dev/zero"], "url.password-file: /dev/"),
     ],
 )

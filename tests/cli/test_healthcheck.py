@@ -95,17 +95,6 @@ def test_healthcheck_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> Non
     assert err.endswith("/-/healthy: Connection refused\n")
 
 
-def test_healthcheck_does_not_wait_for_ever() -> None:
-    """A daemon that takes the connection and says nothing is not well."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        is_well, line = healthcheck.check(
-            DaemonAddress(URL.parse(url)), ready=False, timeout_seconds=0.05
-        )
-    assert not is_well
-    assert line == f"{url}/-/healthy: timed out"
-
-
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 999999 x\r\n\r\n"])
 def test_healthcheck_of_something_else(answer: bytes) -> None:
     """A peer that speaks no HTTP is not well, in one line."""

@@ -80,11 +80,9 @@ def words_of(lines: list[str], start: str) -> list[str]:
     [
         ("h100-sxm5-80gb", "h100-sxm5-80gb"),
         ("NVIDIA H100 80GB HBM3", "h100-sxm5-80gb"),
-        ("H100 80GB HBM3", "h100-sxm5-80gb"),
         ("NVIDIA H100", "h100-sxm5-94gb"),
         ("H100 sxm5 80", "h100-sxm5-80gb"),
         ("h100 NVL", "h100-nvl"),
-        ("t4", "t4"),
         ("Tesla T4", "t4"),
     ],
 )
@@ -132,9 +130,7 @@ def test_an_ambiguous_name_lists_the_candidates(
     ("name", "message"),
     [
         ("h10-sxm5-80gb", "no GPU model has this key or name, did you mean h100-sxm5-80gb?"),
-        ("Voodoo 3", "no GPU model has this key or name"),
         ("", "no GPU model has this key or name"),
-        ("--", "no GPU model has this key or name"),
         ("x" * 5000, "no GPU model has this key or name"),
     ],
 )
@@ -284,8 +280,6 @@ def test_json_is_the_answer_of_the_api(capsys: pytest.CaptureFixture[str]) -> No
     ("words", "message"),
     [
         (["--format", "xml"], "--format: expected table or json, got 'xml'"),
-        (["--format"], "--format: expected one argument"),
-        (["--formt=json"], "unknown flag --formt=json"[:20]),
         (["t4", "a30"], "unexpected argument 'a30'"),
         (["--specs=/nonexistent.yaml"], "/nonexistent.yaml"),
     ],

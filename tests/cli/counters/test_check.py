@@ -129,8 +129,6 @@ def test_nothing_is_wider_than_the_terminal(columns: int) -> None:
         (["check", "more"], "unexpected argument 'more'"),
         (["check", "--format", "xml"], "--format: expected table or json, got 'xml'"),
         (["check", "--cuda", "13"], "--cuda: expected a version such as 12.9, got '13'"),
-        (["check", "--chip"], "--chip: expected one argument"),
-        (["--format"], "--format: expected one argument"),
         (["check", "--cuda", "9" * 500], "--cuda: expected a version such as 12.9, got '999"),
     ],
 )
@@ -178,9 +176,7 @@ def test_without_the_library_it_says_how_to_get_it(
     ("text", "nearest"),
     [
         ("GA1O2", ", did you mean GA102?"),
-        ("TU1022", ", did you mean TU102?"),
         ("Voodoo", ""),
-        ("", ""),
         ("x" * 5000, ""),
     ],
 )

@@ -23,19 +23,18 @@ from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
+from tests.cli.stub import Stub
 from tests.serving import serving
 
 PASSWORD = "s3cret:p@ss"
 LOGIN = f"Basic {base64.b64encode(f'prom:{PASSWORD}'.encode()).decode()}"
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class _Server(Stub):
     """Answers with 200 whoever knows the password, if there is one."""
 
-    daemon_threads = True
-
     def __init__(self, context: ssl.SSLContext | None, login: str | None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.context, self.login = context, login
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -49,18 +48,8 @@ class _Server(http.server.ThreadingHTTPServer):
         finally:
             request.close()
 
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
-
-    def do_GET(self) -> None:
-        good = self.server.login in (None, self.headers["Authorization"])
-        self.send_response(200 if good else 401)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        return (200 if self.login in (None, request.headers["Authorization"]) else 401), b""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import http.server
 import os
 import socket
 import subprocess
@@ -20,42 +19,23 @@ from exporter.cli.config.coerce import URL
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress
 from tests.cli.outcomes import outcome
+from tests.cli.stub import Stub
 from tests.serving import serving
 
 SCRIPT = Path(sys.executable).with_name("roofline-exporter")
 LISTENS = "ROOFLINE_WEB_LISTEN_ADDRESS"
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    status, text, asked = 200, "healthy\n", 0
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.server.asked += 1
-        text = self.server.text.encode()
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(text)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server() -> Iterator[_Server]:
-    server = _Server(("127.0.0.1", 0), _Handler)
+def server() -> Iterator[Stub]:
+    server = Stub()
+    server.body = b"healthy\n"
     with serving(server):
         yield server
 
 
 @pytest.fixture
-def port(server: _Server) -> int:
+def port(server: Stub) -> int:
     return server.server_port
 
 
@@ -66,10 +46,10 @@ def test_healthcheck_of_a_healthy_daemon(port: int, capsys: pytest.CaptureFixtur
 
 
 def test_healthcheck_of_a_daemon_that_is_not_ready(
-    server: _Server, port: int, capsys: pytest.CaptureFixture[str]
+    server: Stub, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The daemon's reason is passed on, on one line; exit 1."""
-    server.status, server.text = 503, "no GPU is up\nX: 1"
+    server.status, server.body = 503, b"no GPU is up\nX: 1"
     code, out, err = outcome(capsys, "healthcheck", "--ready", f"--web.listen-address=:{port}")
     assert (code, out) == (1, "")
     assert err == f"http://127.0.0.1:{port}/-/ready: 503 no GPU is up\\nX: 1\n"
@@ -136,7 +116,7 @@ def test_where_the_local_daemon_is_asked(address: Address, url: str) -> None:
 
 
 def test_the_quick_check_says_what_the_command_says(
-    server: _Server, capsys: pytest.CaptureFixture[str]
+    server: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Wherever on loopback the daemon listens."""
     port = server.server_port
@@ -165,7 +145,7 @@ def test_the_quick_check_says_what_the_command_says(
     ],
 )
 def test_what_is_not_plain_is_left_to_the_command(
-    words: list[str], environ: dict[str, str], server: _Server, capsys: pytest.CaptureFixture[str]
+    words: list[str], environ: dict[str, str], server: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is asked and nothing is printed."""
     port = server.server_port
@@ -180,16 +160,16 @@ def test_what_is_not_plain_is_left_to_the_command(
     ("status", "text"), [(503, "no GPU"), (401, ""), (200, "a\nb"), (200, "ü"), (200, "x" * 5000)]
 )
 def test_an_answer_that_needs_words_is_left_to_the_command(
-    status: int, text: str, server: _Server, capsys: pytest.CaptureFixture[str]
+    status: int, text: str, server: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It asks again, and finds the words."""
-    server.status, server.text = status, text
+    server.status, server.body = status, text.encode()
     assert not healthcheck.quick_check([], {LISTENS: ":1"})
     assert not healthcheck.quick_check([], {LISTENS: f":{server.server_port}"})
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_script_loads_next_to_nothing(server: _Server) -> None:
+def test_the_script_loads_next_to_nothing(server: Stub) -> None:
     """A fifth of what the flag table and an HTTP library would cost, every half minute."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", SCRIPT, "healthcheck"],
@@ -206,9 +186,9 @@ def test_the_script_loads_next_to_nothing(server: _Server) -> None:
     assert not loaded & heavy
 
 
-def test_the_script_falls_back_to_the_command(server: _Server) -> None:
+def test_the_script_falls_back_to_the_command(server: Stub) -> None:
     """What is wrong is said as before."""
-    server.status, server.text = 503, "no GPU is up"
+    server.status, server.body = 503, b"no GPU is up"
     done = subprocess.run(
         [sys.executable, SCRIPT, "healthcheck"],
         env={**os.environ, LISTENS: f":{server.server_port}"},

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-import http.server
 import json
 import socket
 from collections.abc import Iterator
-from email.utils import formatdate
 
 import pytest
 
@@ -20,6 +18,7 @@ from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.json import json_text
 from tests.cli.outcomes import outcome
+from tests.cli.stub import Stub
 from tests.clocks import ManualClock
 from tests.serving import serving
 from tests.snapshots import h100_mig, snapshot
@@ -27,28 +26,6 @@ from tests.snapshots import h100_mig, snapshot
 BOOK = load_specs()
 STARTED, SECONDS = 1_000_000.0, 400
 SIMULATED = "Not real GPUs. This data is simulated."
-
-
-class _Server(http.server.ThreadingHTTPServer):
-    text = ""
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Server
-
-    def do_GET(self) -> None:
-        text = self.server.text.encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        """Return the time of the snapshot: an older one would be marked."""
-        return formatdate(STARTED + SECONDS, usegmt=True)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -64,16 +41,15 @@ def _demo() -> Snapshot:
 
 
 @pytest.fixture(name="daemon")
-def _daemon(demo: Snapshot) -> Iterator[_Server]:
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.text = json_text(gpus_answer(demo))
+def _daemon(demo: Snapshot) -> Iterator[Stub]:
+    server = Stub()
+    server.now = STARTED + SECONDS
+    server.body = json_text(gpus_answer(demo)).encode()
     with serving(server):
         yield server
 
 
-def why(
-    capsys: pytest.CaptureFixture[str], daemon: _Server, *argv: str
-) -> tuple[int, list[str], str]:
+def why(capsys: pytest.CaptureFixture[str], daemon: Stub, *argv: str) -> tuple[int, list[str], str]:
     code, out, err = outcome(
         capsys, "why", "--web.listen-address", f"127.0.0.1:{daemon.server_port}", *argv
     )
@@ -82,7 +58,7 @@ def why(
 
 @pytest.mark.parametrize("name", ["2", "uuid", "bob-training"])
 def test_a_gpu_and_its_job_have_the_same_cause(
-    name: str, daemon: _Server, demo: Snapshot, capsys: pytest.CaptureFixture[str]
+    name: str, daemon: Stub, demo: Snapshot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By index, UUID or the job's name: what is seen, the knob, numbers, cost and section."""
     name = (demo.gpus[2].device.uuid or "") if name == "uuid" else name
@@ -102,7 +78,7 @@ def test_a_gpu_and_its_job_have_the_same_cause(
 
 
 def test_without_a_name_all_causes_are_shown(
-    daemon: _Server, capsys: pytest.CaptureFixture[str]
+    daemon: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And how many GPUs show none."""
     code, lines, _ = why(capsys, daemon)
@@ -115,7 +91,7 @@ def test_without_a_name_all_causes_are_shown(
 
 
 def test_a_gpu_without_a_cause_has_a_code_of_its_own(
-    daemon: _Server, capsys: pytest.CaptureFixture[str]
+    daemon: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """3, for scripts: nothing failed, and nothing is shown."""
     code, lines, _ = why(capsys, daemon, "0")
@@ -123,7 +99,7 @@ def test_a_gpu_without_a_cause_has_a_code_of_its_own(
 
 
 def test_evidence_that_is_missing_is_named(
-    daemon: _Server, demo: Snapshot, capsys: pytest.CaptureFixture[str]
+    daemon: Stub, demo: Snapshot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With code 4: it waits for data, and why cannot be told."""
     gpu = demo.gpus[2]
@@ -131,7 +107,7 @@ def test_evidence_that_is_missing_is_named(
         gpu.shares[0], diagnoses=(), missing_evidence=("worker_running_ratio",)
     )
     gpus = (*demo.gpus[:2], dataclasses.replace(gpu, shares=(unknown,)), *demo.gpus[3:])
-    daemon.text = json_text(gpus_answer(dataclasses.replace(demo, gpus=gpus)))
+    daemon.body = json_text(gpus_answer(dataclasses.replace(demo, gpus=gpus))).encode()
     code, lines, _ = why(capsys, daemon, "2")
     assert code == 4
     assert lines[-1].startswith("  not known why: the states of its workers cannot be read; a job")
@@ -139,7 +115,7 @@ def test_evidence_that_is_missing_is_named(
 
 @pytest.mark.parametrize("name", ["2/1", "MIG-00000000-0000-0000-0000-000000000011"])
 def test_a_mig_instance_has_its_own_causes(
-    name: str, daemon: _Server, capsys: pytest.CaptureFixture[str]
+    name: str, daemon: Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Named by the index or by the UUID of a compute instance; its neighbour is left out."""
     gpu = h100_mig(2)
@@ -147,7 +123,7 @@ def test_a_mig_instance_has_its_own_causes(
     shown = dataclasses.replace(gpu.shares[0], diagnoses=(too_few,))
     hot = dataclasses.replace(gpu.shares[1], diagnoses=(Diagnosis(cause="thermal"),))
     divided = dataclasses.replace(gpu, shares=(shown, hot))
-    daemon.text = json_text(gpus_answer(snapshot(divided)))
+    daemon.body = json_text(gpus_answer(snapshot(divided))).encode()
     code, lines, _ = why(capsys, daemon, name)
     assert code == 0
     assert any(line.startswith("GPU 2/1 ") for line in lines)
@@ -158,7 +134,7 @@ def test_a_mig_instance_has_its_own_causes(
     assert "thermal" in "".join(why(capsys, daemon, "2")[1])
 
 
-def test_an_unknown_name_is_refused(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(daemon: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     """In one line that names what there is."""
     code, lines, err = why(capsys, daemon, "0/1")
     assert (code, lines) == (2, [])
@@ -167,7 +143,7 @@ def test_an_unknown_name_is_refused(daemon: _Server, capsys: pytest.CaptureFixtu
     assert err.count("\n") == 1
 
 
-def test_json_is_the_answer_of_the_api(daemon: _Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_answer_of_the_api(daemon: Stub, capsys: pytest.CaptureFixture[str]) -> None:
     """Of what was named alone, in one line."""
     code, lines, _ = why(capsys, daemon, "6", "--json")
     (line,) = lines

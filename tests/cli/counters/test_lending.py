@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import signal
@@ -20,6 +19,7 @@ from exporter.cli.counters.lending import outcome as wait_for
 from exporter.errors import SourceError
 from tests.cli.outcomes import outcome
 from tests.cli.status.answers import NODE
+from tests.cli.stub import Stub
 from tests.serving import serving
 
 PROC = Path("/proc")
@@ -52,18 +52,13 @@ def daemon() -> Iterator[Daemon]:
 
 @pytest.fixture
 def port(daemon: Daemon) -> Iterator[int]:
-    class Page(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Page(Stub):
+        def answer(self, request: object) -> tuple[int, bytes]:
             states = dict.fromkeys(daemon.paused, "paused") | {"gpm": "unsupported"}
             gpus = [{**gpu, "absent_readings": states} for gpu in NODE["gpus"][:2]]
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({**NODE, "gpus": gpus}).encode())
+            return 200, json.dumps({**NODE, "gpus": gpus}).encode()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)) as port:
+    with serving(Page()) as port:
         yield port
 
 

@@ -19,50 +19,35 @@ import pytest
 from exporter.cli.report import queries
 from tests.cli.outcomes import outcome
 from tests.cli.report.answers import FORMULA, HOSTILE
+from tests.cli.stub import Stub
 from tests.serving import serving
 
 HOUR = 3600
 
 
-class _Prometheus(http.server.ThreadingHTTPServer):
+class _Prometheus(Stub):
     """Answers range queries with what is put here, by words of the query; else with nothing."""
 
-    answers: dict[str, list[dict[str, Any]]]
-    status = 200
-    error: str | bytes | None = None
-    asked: list[tuple[str, str | None]]
+    def __init__(self, answers: dict[str, list[dict[str, Any]]]) -> None:
+        super().__init__()
+        self.answers = answers
+        self.error: str | bytes | None = None
+        self.seen: list[tuple[str, str | None]] = []
 
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: _Prometheus
-
-    def do_GET(self) -> None:
-        fields = parse_qs(urlsplit(self.path).query)
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        if isinstance(self.error, bytes):
+            return self.status, self.error
+        fields = parse_qs(urlsplit(request.path).query)
         (query,), (end,) = fields["query"], fields["end"]
-        self.server.asked.append((query, self.headers["Authorization"]))
-        found = next((rows for words, rows in self.server.answers.items() if words in query), [])
-        body: dict[str, Any] = {
-            "status": "success",
-            "data": {
-                "resultType": "matrix",
-                "result": [
-                    {"metric": row["metric"], "values": [[int(end), str(row["value"])]]}
-                    for row in found
-                ],
-            },
-        }
-        if isinstance(self.server.error, str):
-            body = {"status": "error", "errorType": "execution", "error": self.server.error}
-        text = json.dumps(body).encode()
-        if isinstance(self.server.error, bytes):
-            text = self.server.error
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
+        self.seen.append((query, request.headers["Authorization"]))
+        found = next((rows for words, rows in self.answers.items() if words in query), [])
+        result = [
+            {"metric": row["metric"], "values": [[int(end), str(row["value"])]]} for row in found
+        ]
+        body: dict[str, Any] = {"status": "success", "data": {"result": result}}
+        if self.error is not None:
+            body = {"status": "error", "errorType": "execution", "error": self.error}
+        return self.status, json.dumps(body).encode()
 
 
 GPU = {"of": HOSTILE, "name": "NVIDIA H100", "instance": "n1", "uuid": "GPU-1", "gpu": "0"}
@@ -77,14 +62,9 @@ OBSERVED: dict[str, list[dict[str, Any]]] = {
 
 @pytest.fixture
 def prometheus() -> Iterator[_Prometheus]:
-    server = _Prometheus(("127.0.0.1", 0), _Handler)
-    server.answers, server.asked = dict(OBSERVED), []
+    server = _Prometheus(dict(OBSERVED))
     with serving(server):
         yield server
-
-
-def _url(server: _Prometheus) -> str:
-    return f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +117,7 @@ def test_it_is_no_prometheus_or_refuses(
 ) -> None:
     """It says what came, without what a terminal would obey."""
     prometheus.status, prometheus.error = status, error
-    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert said in err
     assert "\x1b" not in err
@@ -148,13 +128,13 @@ def test_no_series_and_no_rules(
 ) -> None:
     """Nothing is made up; and it is told what works without the rules."""
     prometheus.answers.pop(queries.RULES)
-    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
     assert (code, out) == (1, "")
     assert "docs/rules.md" in err
-    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus), "--by", "node")
+    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url, "--by", "node")
     assert (code, err) == (0, "")
     prometheus.answers.clear()
-    code, out, err = outcome(capsys, "report", "--prometheus", _url(prometheus))
+    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
     assert (code, out) == (1, "")
     assert "no gpu_limited_seconds_total in this range" in err
 
@@ -165,10 +145,10 @@ def test_token_is_sent_and_not_shown(
     """With each query, from a file."""
     file = tmp_path / "token"
     file.write_text("abc.def\n")
-    words = ("report", "--prometheus", _url(prometheus), "--bearer-file", str(file))
+    words = ("report", "--prometheus", prometheus.url, "--bearer-file", str(file))
     code, out, err = outcome(capsys, *words)
     assert (code, err) == (0, "")
-    assert {authorization for _, authorization in prometheus.asked} == {"Bearer abc.def"}
+    assert {authorization for _, authorization in prometheus.seen} == {"Bearer abc.def"}
     assert "abc.def" not in out
 
 
@@ -178,7 +158,7 @@ def test_hostile_names_are_text(
     """No mark-up on the page, no escape in the terminal, no formula in the spreadsheet."""
 
     def said(form: str) -> str:
-        words = ("report", "--prometheus", _url(prometheus), "--format", form)
+        words = ("report", "--prometheus", prometheus.url, "--format", form)
         code, out, err = outcome(capsys, *words)
         assert (code, err) == (0, "")
         return out
@@ -209,7 +189,7 @@ def test_output_is_a_file_or_one_of_a_day(
 ) -> None:
     """Both have the same text, and nothing is left beside them."""
     monkeypatch.setattr("exporter.cli.report.time.time", lambda: 1_773_014_433.0)
-    words = ("report", "--prometheus", _url(prometheus), "--format", form, "--output")
+    words = ("report", "--prometheus", prometheus.url, "--format", form, "--output")
     (tmp_path / "report").write_text("the last one")
     for path in (tmp_path, tmp_path / "report"):
         assert outcome(capsys, *words, str(path)) == (0, "", "")
@@ -226,7 +206,7 @@ def test_a_report_that_fails_leaves_the_last_one(
     """Whether Prometheus or the disk is to blame; the line names the file."""
     file = tmp_path / "report.html"
     file.write_text("the last one")
-    words = ("report", "--prometheus", _url(prometheus), "--output")
+    words = ("report", "--prometheus", prometheus.url, "--output")
     code, out, err = outcome(capsys, *words, str(tmp_path / "no" / "report.html"))
     assert (code, out) == (2, "")
     assert (

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests import snapshots
 from tests.cli.status.answers import NODE, answer_of, lines_of
+from tests.cli.stub import Stub
 from tests.fake_nvml import FakeNvml
 from tests.serving import serving
 from tests.snapshots import EXAMPLES
@@ -42,34 +42,12 @@ NO_LIBRARY = "--nvml.library=/nonexistent/libnvidia-ml.so.1"
 # As a command.
 
 
-class Stub:
-    """An HTTP server with a canned answer."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.body = json.dumps(NODE).encode()
-        stub = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                assert self.path == "/api/v1/gpus"
-                self.send_response_only(stub.status)
-                self.send_header("Content-Length", str(len(stub.body)))
-                self.send_header("Date", "Mon, 21 Sep 2026 14:13:21 GMT")  # a second later
-                self.end_headers()
-                self.wfile.write(stub.body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-
-
 @pytest.fixture
 def stub() -> Iterator[Stub]:
     stub = Stub()
-    with serving(stub.server):
+    stub.body = json.dumps(NODE).encode()
+    stub.now = 1.0 + NODE["timestamp_seconds"]
+    with serving(stub):
         yield stub
 
 

@@ -81,6 +81,7 @@ MISTAKES = [
     (["--poll.interval=1s", "--", "true"], f"unknown flag --poll.interval {SEE}"),
     (["-\n", "--", "true"], f"unknown flag -\\n {SEE}"),
     (["--job=", "--", "true"], "--job: expected a name, such as resnet, got nothing"),
+    (["--job", "--print-env"], "--job: expected a name, such as resnet, got nothing"),
     (["--job", "--", "true"], "--job: expected a name, such as resnet, got nothing"),
     (["--count-flops=1", "--", "true"], f"--count-flops: takes no value {SEE}"),
     (["--report", "a", "x"], "--report: expected --with-daemon, whose report it is"),

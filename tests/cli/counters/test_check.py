@@ -129,6 +129,7 @@ def test_nothing_is_wider_than_the_terminal(columns: int) -> None:
         (["check", "more"], "unexpected argument 'more'"),
         (["check", "--format", "xml"], "--format: expected table or json, got 'xml'"),
         (["check", "--cuda", "13"], "--cuda: expected a version such as 12.9, got '13'"),
+        (["check", "--chip"], "--chip: expected one argument"),
         (["check", "--cuda", "9" * 500], "--cuda: expected a version such as 12.9, got '999"),
     ],
 )

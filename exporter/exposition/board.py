@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.family import Family, core_counter, core_gauge, core_info, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import BOARD, BOARD_TOTALS, DEVICE, VITALS
 from exporter.model.reading import THROTTLE_REASONS
@@ -29,20 +29,18 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetBAR1MemoryInfo, at the slow cadence",
         BOARD.one(lambda b: b.bar1_total_bytes),
     ),
-    gauge(
+    core_gauge(
         "gpu_power_watts",
         "Power drawn: a 1 s average on most parts since Ampere, else instantaneous; prefer the "
         "rate of gpu_energy_joules_total.",
         "field 185, else nvmlDeviceGetPowerUsage",
         VITALS.one(lambda v: v.power_watts),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_power_limit_watts",
         "The power limit in force: the lowest of all that apply.",
         "nvmlDeviceGetEnforcedPowerLimit, at the slow cadence",
         BOARD.one(lambda b: b.power_limit_watts),
-        level="core",
     ),
     gauge(
         "gpu_power_default_limit_watts",
@@ -63,29 +61,26 @@ FAMILIES: tuple[Family, ...] = (
         "field 185 with scope 1, the module",
         VITALS.one(lambda v: v.module_power_watts),
     ),
-    counter(
+    core_counter(
         "gpu_energy_joules_total",
         "Energy used since the driver was loaded, or where it does not count, power x time since "
         "the exporter started; its rate is the mean power.",
         "nvmlDeviceGetTotalEnergyConsumption, field 83 (Volta and newer), else the power",
         BOARD_TOTALS.one(lambda t: t.energy_joules),
-        level="core",
     ),
-    info(
+    core_info(
         "gpu_energy_source_info",
         "Where gpu_energy_joules_total is power x time because the driver has no energy counter.",
         "whether the driver has one",
         BOARD_TOTALS.rows(
             (Label("source", ("power",)),), lambda t: [(("power",), 1)] if t.energy_is_power else ()
         ),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_temperature_celsius",
         "Temperature of the GPU die and of its memory.",
         "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; memory from field 82",
         VITALS.by_label(SENSOR, lambda v: v.temperatures_celsius),
-        level="core",
     ),
     gauge(
         "gpu_temperature_threshold_celsius",
@@ -99,13 +94,12 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetMarginTemperature, at the slow cadence",
         BOARD.one(lambda b: b.temperature_margin_celsius),
     ),
-    gauge(
+    core_gauge(
         "gpu_clock_hertz",
         "Current clocks: sm and memory at the poll interval, graphics and video at the slow "
         "cadence.",
         "nvmlDeviceGetClockInfo",
         VITALS.by_label(CLOCK, lambda v: v.clock_hertz),
-        level="core",
     ),
     gauge(
         "gpu_clock_max_hertz",
@@ -114,14 +108,13 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetMaxClockInfo",
         DEVICE.by_label(CLOCK, lambda d: d.clock_max_hertz),
     ),
-    counter(
+    core_counter(
         "gpu_throttle_seconds_total",
         "Time in which a reason held the clocks down; idle and requested clocks do not count, and "
         "reasons overlap (some drivers count two by one counter): they are not to be added.",
         "the driver's time counters (fields 74-77, 79 and 269-271) since it was loaded, else "
         "nvmlDeviceGetCurrentClocksEventReasons integrated over the poll",
         BOARD_TOTALS.by_label(THROTTLE_REASON, lambda t: t.throttle_seconds),
-        level="core",
     ),
     gauge(
         "gpu_fan_speed_ratio",

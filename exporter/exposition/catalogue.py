@@ -7,7 +7,6 @@ import re
 
 from exporter.exposition import (
     board,
-    diagnosis,
     exporter_metrics,
     health,
     identity,
@@ -29,7 +28,7 @@ SECTIONS: dict[str, tuple[Family, ...]] = {
     "Health": health.FAMILIES,
     "Saturation": saturation.FAMILIES,
     "Roofline": roofline.FAMILIES,
-    "Diagnosis": diagnosis.FAMILIES,
+    "Diagnosis": roofline.DIAGNOSIS_FAMILIES,
     "Idle": idle.FAMILIES,
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,

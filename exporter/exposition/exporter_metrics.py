@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable
 
 import exporter
-from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.family import Family, core_gauge, core_info, counter, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import (
     DAEMON,
@@ -63,7 +63,7 @@ def _degraded_ranks(snapshot: Snapshot) -> dict[str, int]:
 
 
 FAMILIES: tuple[Family, ...] = (
-    info(
+    core_info(
         "roofline_exporter_build_info",
         "What this exporter is.",
         "the running program",
@@ -75,14 +75,12 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _build,
         ),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "roofline_exporter_source_up",
         "1 while this source gives readings, else 0.",
         "outcome of its last read",
         _of_sources(lambda each: int(each.up)),
-        level="core",
     ),
     gauge(
         "roofline_exporter_source_read_seconds",
@@ -102,22 +100,20 @@ FAMILIES: tuple[Family, ...] = (
         "counted since the exporter started",
         _of_sources(lambda each: each.failures_total),
     ),
-    gauge(
+    core_gauge(
         "roofline_exporter_snapshot_timestamp_seconds",
         "Unix time of the snapshot that this page shows; its age says whether the exporter polls.",
         "host clock at the publisher's tick",
         SNAPSHOT.one(lambda s: s.timestamp_seconds),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "roofline_exporter_devices",
         "How many NVIDIA GPUs there are by who counts: the PCI bus, the kernel driver and NVML; a "
         "GPU that some miss is lost to them.",
         "/sys/bus/pci/devices, /proc/driver/nvidia/gpus and nvmlDeviceGetCount",
         SNAPSHOT.by_label(Label("where", ("pci", "driver", "nvml")), lambda s: s.devices),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "roofline_exporter_reading_state",
         "1 for each group of readings that is absent, or not all there, with the reason as state; "
         "implausible: it answers what cannot be true; busy: somebody else has the counters; "
@@ -141,7 +137,6 @@ FAMILIES: tuple[Family, ...] = (
             ),
             lambda states: (((group, state), 1) for group, state in states.items()),
         ),
-        level="core",
     ),
     counter(
         "roofline_exporter_series_dropped_total",
@@ -177,13 +172,12 @@ FAMILIES: tuple[Family, ...] = (
         "counted since the exporter started",
         DAEMON.one(lambda d: d.log_lines_dropped_total),
     ),
-    gauge(
+    core_gauge(
         "roofline_exporter_web_config_success",
         "1 while the web configuration file can be used, 0 while it is broken and nobody new is "
         "let in; absent without one.",
         "the last look at the file and at those that it names",
         DAEMON.one(lambda d: None if d.web_config_ok is None else int(d.web_config_ok)),
-        level="core",
     ),
     counter(
         "roofline_exporter_training_reports_total",

@@ -79,3 +79,6 @@ counter = partial(Family, "counter")
 gauge = partial(Family, "gauge")
 info = partial(Family, "info")
 """A gauge that is always 1, whose labels carry the information."""
+core_counter = partial(counter, level="core")
+core_gauge = partial(gauge, level="core")
+core_info = partial(info, level="core")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.family import Family, core_counter, core_gauge, gauge, info
 from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import GPU, HEALTH, Number, Rows
 from exporter.model.reading import FABRIC_STATES, RECOVERY_ACTIONS, Health
@@ -41,29 +41,26 @@ def _fabric(health: Health) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    counter(
+    core_counter(
         "gpu_xid_errors_total",
         "Driver errors (Xids) seen since the exporter started, each counted once; the common ones "
         "that alerts are made of exist at 0 from the start.",
         "NVML events and, where readable, the kernel log",
         GPU.by_label(XID, _xid_counts),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_xid_last_timestamp_seconds",
         "Unix time at which this Xid was last seen.",
         "NVML events and, where readable, the kernel log",
         GPU.by_label(XID, _xid_times),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_ecc_errors_total",
         "Memory errors since the driver was loaded: corrected ones cost nothing, uncorrected ones "
         "cost the application.",
         "nvmlDeviceGetMemoryErrorCounter; SRAM from nvmlDeviceGetSramEccErrorStatus where the "
         "driver has it" + _SLOW,
         HEALTH.rows((SEVERITY, LOCATION), lambda h: _by_severity(h.ecc_errors_total)),
-        level="core",
     ),
     gauge(
         "gpu_ecc_lifetime_errors",
@@ -77,19 +74,17 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
         HEALTH.by_label(Label("kind", ("correctable", "uncorrectable")), lambda h: h.remapped_rows),
     ),
-    gauge(
+    core_gauge(
         "gpu_row_remap_pending",
         "1 while a row waits for the next reset of the GPU to be replaced, else 0.",
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
         HEALTH.one(lambda h: flag(h.row_remap_pending)),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_row_remap_failure",
         "1 if a row could not be replaced: the board has to be, else 0.",
         "nvmlDeviceGetRemappedRows (Ampere and newer)" + _SLOW,
         HEALTH.one(lambda h: flag(h.row_remap_failure)),
-        level="core",
     ),
     gauge(
         "gpu_row_remap_banks",
@@ -109,35 +104,31 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetRetiredPagesPendingStatus (before Ampere)" + _SLOW,
         HEALTH.one(lambda h: flag(h.retired_pages_pending)),
     ),
-    gauge(
+    core_gauge(
         "gpu_sram_error_threshold_exceeded",
         "1 if on-chip memory had more uncorrectable errors than a board may have, else 0.",
         "nvmlDeviceGetSramEccErrorStatus" + _SLOW,
         HEALTH.one(lambda h: flag(h.sram_error_threshold_exceeded)),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_unrepairable_memory",
         "1 if the board has memory that cannot be repaired, else 0.",
         "nvmlDeviceGetUnrepairableMemoryFlag" + _SLOW,
         HEALTH.one(lambda h: flag(h.unrepairable_memory)),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_recovery_action",
         "What the driver asks for to make the GPU well again: "
         + ", ".join(f"{number} {action}" for number, action in enumerate(RECOVERY_ACTIONS))
         + ".",
         "field 230" + _SLOW,
         HEALTH.one(lambda h: h.recovery_action),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_nvlink_links",
         "NVLinks by whether they carry traffic.",
         "field 165 of each link, else nvmlDeviceGetNvLinkState" + _SLOW,
         HEALTH.by_label(Label("state", ("active", "inactive")), lambda h: h.nvlink_links),
-        level="core",
     ),
     gauge(
         "gpu_nvlink_links_expected",
@@ -145,22 +136,20 @@ FAMILIES: tuple[Family, ...] = (
         "field 91",
         HEALTH.one(lambda h: h.nvlink_links_expected),
     ),
-    gauge(
+    core_gauge(
         "gpu_fabric_state",
         "Registration with the NVSwitch fabric: "
         + ", ".join(f"{number} {state}" for number, state in enumerate(FABRIC_STATES) if number)
         + ".",
         "nvmlDeviceGetGpuFabricInfoV, else nvmlDeviceGetGpuFabricInfo" + _SLOW,
         HEALTH.one(lambda h: h.fabric_state),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_fabric_healthy",
         "1 if the registration with the NVSwitch fabric succeeded and the fabric has its full "
         "bandwidth and routes, else 0; absent before it is completed.",
         "health summary, else health mask, of nvmlDeviceGetGpuFabricInfoV" + _SLOW,
         HEALTH.one(lambda h: flag(h.fabric_healthy)),
-        level="core",
     ),
     info(
         "gpu_fabric_info",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, gauge, info
+from exporter.exposition.family import Family, core_gauge, core_info, gauge, info
 from exporter.exposition.labels import Label, text
 from exporter.exposition.parts import DEVICE, GPU, PEERS, SATURATION, Rows
 from exporter.model.reading import Device, capability_text
@@ -52,7 +52,7 @@ def _instances(device: Device) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    info(
+    core_info(
         "gpu_info",
         "What this GPU is; labels that are not known are empty.",
         "NVML identity queries, and /sys for affinity, every minute; spec names the row of the "
@@ -80,15 +80,13 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _info,
         ),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_up",
         "1 while this GPU answers and its readings are fresh, else 0 and its other series are "
         "gone.",
         "outcome of the fast reads at the poll interval",
         GPU.one(lambda gpu: int(gpu.up)),
-        level="core",
     ),
     gauge(
         "gpu_last_read_timestamp_seconds",
@@ -96,7 +94,7 @@ FAMILIES: tuple[Family, ...] = (
         "host clock",
         GPU.one(lambda gpu: gpu.last_read_timestamp_seconds),
     ),
-    info(
+    core_info(
         "gpu_saturation_source_info",
         "Where saturation comes from, and whether every unit that it needs was read.",
         "the first source that answers for this GPU of gpm, dcgm and cupti, else an estimate",
@@ -107,7 +105,6 @@ FAMILIES: tuple[Family, ...] = (
             ),
             _saturation_source,
         ),
-        level="core",
     ),
     info(
         "gpu_mode_info",

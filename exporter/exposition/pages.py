@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from prometheus_client import ProcessCollector
 
-from exporter.exposition.dcgm.field import Names
+from exporter.exposition.dcgm import Names
 from exporter.exposition.formats import Format, headings
 from exporter.exposition.parts import Node
 from exporter.exposition.processes import CAPPED, dropped_series

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exporter.exposition.family import Family, gauge
+from exporter.exposition.family import Family, core_gauge, gauge
 from exporter.exposition.labels import Label, text
 from exporter.exposition.parts import PROCESSES, SHARE, LabelValues, Rows
 from exporter.exposition.workloads import STEP, WORKLOAD_LABELS, workload_values
@@ -103,7 +103,7 @@ CAPPED = (*PER_PROCESS, "gpu_workload_info")
 """The families with a limit of series per share."""
 
 FAMILIES: tuple[Family, ...] = (
-    gauge(
+    core_gauge(
         "gpu_processes",
         "Processes that the driver lists; one that uses both CUDA and graphics is in two rows.",
         "nvmlDeviceGetComputeRunningProcesses, GraphicsRunningProcesses and "
@@ -111,7 +111,6 @@ FAMILIES: tuple[Family, ...] = (
         PROCESSES.by_label(
             Label("type", PROCESS_KINDS, full_values=("graphics", "mps")), process_counts
         ),
-        level="core",
     ),
     PROCESS_MEMORY,
     PROCESS_UTILIZATION,

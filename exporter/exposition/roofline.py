@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ceilings of a GPU, its FLOPs and traffic, and its distance to the roof."""
+"""The ceilings of a GPU, its FLOPs and traffic, its distance to the roof, and the known causes."""
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge
+from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge
 from exporter.exposition.labels import Label
-from exporter.exposition.parts import CEILINGS, FLOPS_BOUNDS, ROOFLINE, TOTALS, Rows
+from exporter.exposition.parts import CEILINGS, FLOPS_BOUNDS, ROOFLINE, SHARE, TOTALS, Rows
+from exporter.model.causes import CAUSES
 from exporter.model.snapshot import LIMITERS, PRECISIONS, Ceilings
 
 PEAK_PRECISION = Label("precision", PRECISIONS, full_values=("fp16", "bf16"))
@@ -43,38 +44,34 @@ def _peak_flops(ceilings: Ceilings) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    gauge(
+    core_gauge(
         "gpu_peak_flops_per_second",
         "Compute ceiling: dense, FMA = 2 operations, tensor rates with FP32 accumulation unless "
         "named fp16acc; int rows are operations, int8 without tensor is DP4A.",
         "spec: datasheet row of the spec file, else derived from NVML; achievable: x what the "
         "best public kernels reach",
         CEILINGS.rows((PEAK_PRECISION, CEILING_BASIS), _peak_flops),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_peak_memory_bandwidth_bytes_per_second",
         "Device memory bandwidth ceiling.",
         "spec: datasheet row of the spec file, else memory clock x 2 x bus width / 8; achievable: "
         "x what the best public kernels reach",
         CEILINGS.by_label(CEILING_BASIS, lambda c: c.memory_bandwidth_by_basis),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_peak_clock_hertz",
         "Clock at which the spec ceilings hold; real clocks can exceed it.",
         "spec file, else estimated from the maximum clocks of NVML",
         CEILINGS.by_label(CLOCKED_UNIT, lambda c: c.peak_clock_hertz),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_flops_total",
         f"Operations done by the pipes that are measured; {_FMA} (an upper estimate; pipe fma as "
         "fp32), tensor work as FP64 and INT8 where the counters show that, the rest, and pipe "
         "tensor_fp16, at the assumed precision.",
         "derived: active cycles x FLOP per clock and SM, since the exporter started",
         TOTALS.by_label(COUNTED_PRECISION, lambda t: t.flops),
-        level="core",
     ),
     counter(
         "gpu_flops_lower_total",
@@ -89,12 +86,11 @@ FAMILIES: tuple[Family, ...] = (
         "derived, since the exporter started",
         TOTALS.one(lambda t: t.flops_upper),
     ),
-    counter(
+    core_counter(
         "gpu_dram_bytes_total",
         "Bytes moved between device memory and GPU.",
         "derived: DRAM activity x memory clock x 2 x bus width / 8, since the exporter started",
         TOTALS.one(lambda t: t.dram_bytes),
-        level="core",
     ),
     gauge(
         "gpu_flops_per_second",
@@ -149,20 +145,31 @@ FAMILIES: tuple[Family, ...] = (
         "bandwidth, over the last poll interval",
         ROOFLINE.by_label(ROOF_BASIS, lambda r: r.roof_ratio),
     ),
-    counter(
+    core_counter(
         "gpu_roof_seconds_total",
         "Integral of gpu_roof_ratio over observed activity time.",
         "derived as gpu_roof_ratio, x time, since the exporter started",
         TOTALS.by_label(ROOF_BASIS, lambda t: t.roof_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_limited_seconds_total",
         "Observed time by what limited it most.",
         "derived: the largest part of each poll interval, or what certainly took more than half of "
         "it where parts are only bounded, else unknown; idle time in a wait for data that the job "
         "announced counts as input apart from the rest; since the exporter started",
         TOTALS.by_label(LIMITER, lambda t: t.limited_seconds),
-        level="core",
+    ),
+)
+
+DIAGNOSIS_FAMILIES: tuple[Family, ...] = (
+    core_gauge(
+        "gpu_diagnosis",
+        "1 for each known cause that holds this GPU back now, as far as the evidence shows it; no "
+        "series for the others. docs/causes.md has a section for each, with what to change.",
+        "derived from the last 10 s and the loop of its training jobs so far",
+        SHARE.by_label(
+            Label("cause", tuple(each.slug for each in CAUSES)),
+            lambda share: {each.cause: 1 for each in share.diagnoses},
+        ),
     ),
 )

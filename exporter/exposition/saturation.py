@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge
+from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge
 from exporter.exposition.labels import Label, lower, upper
 from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
 from exporter.model.snapshot import TIME_PARTS
@@ -67,36 +67,32 @@ FAMILIES: tuple[Family, ...] = (
         "GPM 251-254 over 248, else GPM 6-9; DCGM fields 1013-1015; CUPTI sm__pipe_tensor_*",
         ACTIVITY.by_label(TENSOR_OP, lambda a: a.tensor_op_ratios),
     ),
-    counter(
+    core_counter(
         "gpu_engine_active_seconds_total",
         "Time in which the graphics and compute engine was active.",
         "integral of gpu_engine_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.engine_active_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_sm_active_seconds_total",
         "SM activity integrated over time, averaged over the SMs: a share of cycles, so more than "
         "the time that they were active if the clock fell in between.",
         "integral of gpu_sm_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.sm_active_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_dram_active_seconds_total",
         "Time in which the memory interface moved data.",
         "integral of gpu_dram_active_ratio since the exporter started",
         TOTALS.one(lambda t: t.dram_active_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_pipe_active_seconds_total",
         "Activity of a math pipe integrated over time: a share of cycles, so more than the time "
         "that it was busy if the clock fell in between. Pipes run side by side, so rows can exceed "
         "the time that passed.",
         "integral of gpu_pipe_active_ratio since the exporter started",
         TOTALS.by_label(PIPE, lambda t: t.pipe_active_seconds),
-        level="core",
     ),
     counter(
         "gpu_tensor_op_active_seconds_total",
@@ -104,36 +100,32 @@ FAMILIES: tuple[Family, ...] = (
         "integral of gpu_tensor_op_active_ratio since the exporter started",
         TOTALS.by_label(TENSOR_OP, lambda t: t.tensor_op_active_seconds),
     ),
-    gauge(
+    core_gauge(
         "gpu_saturation_ratio",
         f"How close the GPU is to a limit {_READABLE}. Only where measured and complete.",
         "derived: max of tensor, fp64, fma, int (as shares of time) and DRAM activity over the "
         "last poll interval",
         SATURATION.one(lambda s: s.ratio),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_saturation_seconds_total",
         f"Saturation integrated over time, {_READABLE}.",
         "integral of gpu_saturation_ratio since the exporter started",
         TOTALS.one(lambda t: t.saturation_seconds),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_saturation_lower_ratio",
         f"Saturation is at least this, {_READABLE}. {_WINDOW}",
         "derived: max of the lower bounds of each unit; where not measured, from utilization and "
         "stated work",
         SATURATION.one(lambda s: s.bounds.lower),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_saturation_upper_ratio",
         f"Saturation is at most this, {_READABLE}. {_WINDOW}",
         "derived: max of the upper bounds of each unit; where not measured, from utilization and "
         "stated work",
         SATURATION.one(lambda s: s.bounds.upper),
-        level="core",
     ),
     gauge(
         "gpu_resource_saturation_lower_ratio",
@@ -161,13 +153,12 @@ FAMILIES: tuple[Family, ...] = (
         "total / (gpu_peak_flops_per_second x SM clock / gpu_peak_clock_hertz)",
         SATURATION.by_label(ESTIMATED, lambda s: s.estimates),
     ),
-    counter(
+    core_counter(
         "gpu_time_seconds_total",
         "Observed time in five parts: idle (nothing resident), narrow (not all SMs), unsaturated "
         "(SMs held, no unit full), clock (lost to lower clocks), saturated.",
         "derived from measured and complete activity, integrated since the exporter started",
         TOTALS.by_label(PART, lambda t: t.time_seconds),
-        level="core",
     ),
     counter(
         "gpu_time_lower_seconds_total",

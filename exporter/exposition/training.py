@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge, info
 from exporter.exposition.labels import Label, flag, lower, text, upper
 from exporter.exposition.parts import COLLECTIVES, LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
 from exporter.model.snapshot import Rank
@@ -47,12 +47,11 @@ FAMILIES: tuple[Family, ...] = (
             _info,
         ),
     ),
-    counter(
+    core_counter(
         "gpu_training_steps_total",
         "Training steps: optimizer steps where they are seen, else batches.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.steps),
-        level="core",
     ),
     counter(
         "gpu_training_batches_total",
@@ -60,53 +59,47 @@ FAMILIES: tuple[Family, ...] = (
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.batches),
     ),
-    counter(
+    core_counter(
         "gpu_training_samples_total",
         "Samples in these batches, where the job says how many a batch has.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.samples),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_training_step_seconds_total",
         "Wall time of the training loop with its phases; divide rates by its rate for a share.",
         _REPORT + _SINCE,
         RANK_TOTALS.one(lambda t: t.step_seconds),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_training_run_seconds",
         "Wall time of the training loop in the current run, of its longest-running process; it "
         "starts at 0 with each run, while counters under the same labels may continue from an "
         "earlier one.",
         _REPORT,
         RANK.one(lambda r: r.run_seconds),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_training_verified",
         "1 where the driver lists a process of this rank on its GPU, else 0: then nothing that the "
         "rank says moves the GPU's own numbers; absent for a rank without a GPU.",
         "the driver's list of processes, by the process id that the kernel gives each report",
         RANK.one(lambda r: flag(r.verified)),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_training_phase_seconds_total",
         "Host time in each phase (W): how long the loop waited there, whether or not the GPU had "
         "work; phases exclude each other, and one that the job does not measure is absent.",
         "clock of the job around next() and phase()" + _SINCE,
         RANK_TOTALS.by_label(PHASE, lambda t: t.phase_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_training_phase_gpu_idle_seconds_total",
         "The part of gpu_training_phase_seconds_total in which the stream of the loop had nothing "
         "to do (S), by measured phase; a job of one rank would gain between S and W by faster "
         "data, checkpoints or logging, one of several ranks at most the W of its slowest.",
         _EVENTS + "; checked against the GPU's own idle time",
         RANK_TOTALS.by_label(PHASE, lambda t: t.phase_gpu_idle_seconds),
-        level="core",
     ),
     counter(
         "gpu_training_model_flops_total",
@@ -144,47 +137,42 @@ FAMILIES: tuple[Family, ...] = (
         "host clock when the report came in",
         RANK.one(lambda r: r.last_report_timestamp_seconds),
     ),
-    gauge(
+    core_gauge(
         "gpu_inferred_data_stall_lower_ratio",
         f"Least {_CAN_HAVE_WAITED}",
         _INFERRED,
         SHARE.by_label(METHOD, lambda s: lower(s.data_stall)),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_inferred_data_stall_upper_ratio",
         f"Greatest {_CAN_HAVE_WAITED}",
         _INFERRED,
         SHARE.by_label(METHOD, lambda s: upper(s.data_stall)),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_inferred_data_stall_lower_seconds_total",
         "Least time for which this GPU sat idle while its job waited for data, found without CUDA "
         "events in the job.",
         _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_lower_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_inferred_data_stall_upper_seconds_total",
         "Greatest time for which this GPU sat idle while its job waited for data, found without "
         "CUDA events in the job.",
         _COUNTED,
         TOTALS.by_label(METHOD, lambda t: t.data_stall_upper_seconds),
-        level="core",
     ),
 )
 
 COLLECTIVE_FAMILIES: tuple[Family, ...] = (
-    gauge(
+    core_gauge(
         "gpu_nccl_ras_ranks",
         "Ranks of the NCCL job that answers on this node, on all its nodes, each by its worst "
         "state in any communicator: responding, missing from it, unresponsive (about 5 s), dead "
         "(about 60 s).",
         "NCCL's RAS every 15 s, with --source.nccl-ras",
         COLLECTIVES.by_label(Label("state", RAS_STATES), lambda c: c.ranks),
-        level="core",
     ),
     gauge(
         "gpu_nccl_ras_communicators",

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge
+from operator import attrgetter
+
+from exporter.exposition.family import Family, core_counter, core_gauge, gauge
 from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import MEMORY, TOTALS, UTILIZATION, VITALS
 
 READING = Label("reading", ("utilization", "activity"))
 
-_ENGINE_MEANING = "Share of time in which the {} was busy, over the driver's own sampling period."
-
 FAMILIES: tuple[Family, ...] = (
-    gauge(
+    core_gauge(
         "gpu_utilization_ratio",
         "Share of time with at least one kernel resident, over the last poll interval; says "
         "nothing about how much of the GPU that kernel used. Absent under MIG.",
         "mean of nvmlDeviceGetSamples (GPU utilization), else nvmlDeviceGetUtilizationRates",
         UTILIZATION.one(lambda u: u.ratio),
-        level="core",
     ),
     gauge(
         "gpu_memory_controller_utilization_ratio",
@@ -26,68 +25,53 @@ FAMILIES: tuple[Family, ...] = (
         "nvmlDeviceGetSamples (memory utilization), else nvmlDeviceGetUtilizationRates",
         UTILIZATION.one(lambda u: u.memory_ratio),
     ),
-    gauge(
-        "gpu_encoder_utilization_ratio",
-        _ENGINE_MEANING.format("video encoder"),
-        "nvmlDeviceGetEncoderUtilization",
-        VITALS.one(lambda v: v.encoder_ratio),
+    *(
+        gauge(
+            f"gpu_{engine}_utilization_ratio",
+            f"Share of time in which the {words} was busy, over the driver's own sampling period.",
+            f"nvmlDeviceGet{function}Utilization",
+            VITALS.one(attrgetter(f"{engine}_ratio")),
+        )
+        for engine, words, function in (
+            ("encoder", "video encoder", "Encoder"),
+            ("decoder", "video decoder", "Decoder"),
+            ("jpeg", "JPEG decoder", "Jpg"),
+            ("ofa", "optical flow accelerator", "Ofa"),
+        )
     ),
-    gauge(
-        "gpu_decoder_utilization_ratio",
-        _ENGINE_MEANING.format("video decoder"),
-        "nvmlDeviceGetDecoderUtilization",
-        VITALS.one(lambda v: v.decoder_ratio),
-    ),
-    gauge(
-        "gpu_jpeg_utilization_ratio",
-        _ENGINE_MEANING.format("JPEG decoder"),
-        "nvmlDeviceGetJpgUtilization",
-        VITALS.one(lambda v: v.jpeg_ratio),
-    ),
-    gauge(
-        "gpu_ofa_utilization_ratio",
-        _ENGINE_MEANING.format("optical flow accelerator"),
-        "nvmlDeviceGetOfaUtilization",
-        VITALS.one(lambda v: v.ofa_ratio),
-    ),
-    counter(
+    core_counter(
         "gpu_busy_seconds_total",
         "Time with at least one kernel resident: the integral of gpu_utilization_ratio.",
         "the driver's utilization samples, else the poll, integrated since the exporter started",
         TOTALS.one(lambda t: t.busy_seconds),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_observed_seconds_total",
         "Time over which the integrals ran: utilization for gpu_busy_seconds_total, activity for "
         "the hardware counters, only while all of those that are published were read; divide rates "
         "by its rate.",
         "host clock between reads no more than 3 poll intervals apart",
         TOTALS.by_label(READING, lambda t: t.observed_seconds),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_memory_total_bytes",
         "Device memory installed, or given to the MIG instance.",
         "nvmlDeviceGetMemoryInfo",
         MEMORY.one(lambda m: m.total_bytes),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_memory_used_bytes",
         "Device memory allocated; without the reserved part where the driver reports that "
         "separately.",
         "nvmlDeviceGetMemoryInfo (v2, else v1)",
         MEMORY.one(lambda m: m.used_bytes),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_memory_unified",
         "1 where the GPU has no memory of its own and gpu_memory_* are of the memory that it "
         "shares with the CPU, as the host counts it; absent elsewhere.",
         "/proc/meminfo: MemTotal, and MemTotal - MemAvailable as used",
         MEMORY.one(lambda m: flag(m.unified)),
-        level="core",
     ),
     gauge(
         "gpu_memory_free_bytes",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from exporter.exposition.family import Family, counter, gauge, info
+from exporter.exposition.family import Family, core_counter, core_gauge, core_info, info
 from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import SHARE, SNAPSHOT, TOTALS, Rows
 from exporter.model.snapshot import Share, Snapshot
@@ -43,30 +43,27 @@ def _pod_labels(snapshot: Snapshot) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    info(
+    core_info(
         "gpu_workload_info",
         "Whose work is on this GPU: one series for each workload that it is given to or that has a "
         "process on it. Labels that are not known are empty.",
         "the kubelet, Slurm's prolog files, and the control groups of the processes on it, every "
         "10 s",
         SHARE.rows(WORKLOAD_LABELS, _workloads),
-        level="core",
     ),
-    gauge(
+    core_gauge(
         "gpu_allocated",
         "1 while a scheduler has given this GPU to somebody, whether it is used or not, else 0; "
         "absent where no scheduler says.",
         "the kubelet and Slurm's prolog files, every 10 s; their last word while they cannot be "
         "read",
         SHARE.one(lambda s: flag(s.work.allocated)),
-        level="core",
     ),
-    counter(
+    core_counter(
         "gpu_allocated_unopened_seconds_total",
         "Time in which a scheduler had given this GPU to somebody and no process held it.",
         "gpu_allocated and gpu_held, each poll interval, since the exporter started",
         TOTALS.one(lambda t: t.allocated_unopened_seconds),
-        level="core",
     ),
     info(
         "gpu_workload_label_info",

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import Receive, Scope, Send
 
-from exporter.exposition.dcgm.field import Names
+from exporter.exposition.dcgm import Names
 from exporter.exposition.formats import negotiate
 from exporter.exposition.pages import Pages
 from exporter.web.responses import accepts_gzip, refuse_plainly, respond

@@ -8,18 +8,12 @@ which gave some a new number with their new unit. docs/dcgm.md says which are no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import cast
+from typing import Literal, cast
 
-from exporter.exposition.dcgm.field import (
-    PREFIX,
-    DcgmMetric,
-    Kind,
-    Listed,
-    Naming,
-    WrittenUnit,
-)
+from exporter.exposition.dcgm import Names
 from exporter.exposition.labels import Label, flag
 from exporter.exposition.parts import (
     ACTIVITY,
@@ -39,6 +33,11 @@ from exporter.model.reading import Activity, Health, Memory
 from exporter.model.snapshot import Gpu
 from exporter.model.xids import XIDS
 
+Kind = Literal["counter", "gauge"]
+Listed = Literal["default", "commented", "other"]
+"""In dcgm-exporter's default list, commented out there, or only in DCGM."""
+
+PREFIX = "DCGM_FI_DEV_"
 MIB = 2**20
 NO_ERROR = "No Error"
 UNKNOWN_ERROR = "Unknown Error"
@@ -51,6 +50,48 @@ MEMORY: Part[Memory] = Part(
     "share", lambda share: None if share.memory and share.memory.unified else share.memory
 )
 """Of its own: nothing marks the host's here."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenUnit:
+    """A unit of dcgm-exporter, and how to format a value in base units in it."""
+
+    name: str
+    write: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Name, type and unit of a metric in one generation."""
+
+    name: str
+    kind: Kind
+    unit: WrittenUnit
+
+
+@dataclass(frozen=True, slots=True)
+class DcgmMetric:
+    """One metric of dcgm-exporter."""
+
+    number: int | None
+    """DCGM's number for it; None for one of dcgm-exporter's own."""
+    listed: Listed
+    legacy: Naming
+    current: Naming
+    meaning: str
+    reader: ValueReader
+    each: bool = False
+    """Whether a value of the board is repeated for each GPU instance while MIG is on, as
+    dcgm-exporter does: a temperature is, an amount is not."""
+
+    def form(self, names: Names) -> Naming:
+        """Return name, type and unit in one generation."""
+        return self.legacy if names == "legacy" else self.current
+
+    def help(self, names: Names) -> str:
+        """Return the HELP line."""
+        unit = self.form(names).unit.name
+        return f"{self.meaning} ({unit})." if unit else f"{self.meaning}."
 
 
 def _whole(unit: str, per_base_unit: float = 1.0) -> WrittenUnit:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from exporter.exposition.dcgm.field import Names
+from exporter.exposition.dcgm import Names
 from exporter.exposition.formats import labels_text
 from exporter.model.reading import Device
 from exporter.model.snapshot import Gpu, Snapshot

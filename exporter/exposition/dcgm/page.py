@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from exporter.exposition.dcgm.field import DcgmMetric, Names
-from exporter.exposition.dcgm.fields import FIELDS
+from exporter.exposition.dcgm import Names
+from exporter.exposition.dcgm.fields import FIELDS, DcgmMetric
 from exporter.exposition.dcgm.owners import Owner, owners_of
 from exporter.exposition.parts import Node, Part, is_same, subjects
 from exporter.model.dcgm import MADE_HERE

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.exposition.dcgm.field import NAMES, Names
+from exporter.exposition.dcgm import NAMES, Names
 from exporter.exposition.dcgm.fields import FIELDS
 from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.dcgm import MADE_HERE

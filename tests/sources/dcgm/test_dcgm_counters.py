@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.exposition.dcgm.field import NAMES, Names
+from exporter.exposition.dcgm import NAMES, Names
 from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device, Instance

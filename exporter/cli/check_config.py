@@ -81,7 +81,7 @@ def _group_problem(settings: config.Settings) -> Iterator[str]:
 
 def _address_problem(settings: config.Settings) -> Iterator[str]:
     """The server would not listen: a host is not known, or is another machine's."""
-    from exporter.web.server.listener import listen
+    from exporter.web.server.server import listen
 
     host = settings.web_listen_address.host
     try:

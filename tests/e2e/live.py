@@ -14,8 +14,7 @@ from exporter.web.live.stream import Streams
 from exporter.web.live.view import Views
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
-from exporter.web.server.listener import listen
-from exporter.web.server.server import Server
+from exporter.web.server.server import Server, listen
 from exporter.web.store import Store
 from tests.waiting import wait_until
 

@@ -21,8 +21,7 @@ from exporter.web.app import create_app
 from exporter.web.hosts import Hosts, KnownHosts, own_domains
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
-from exporter.web.server.listener import listen
-from exporter.web.server.server import Server
+from exporter.web.server.server import Server, listen
 
 HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Handled while it serves; SIGINT only if it was not ignored at the start."""

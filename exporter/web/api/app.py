@@ -25,8 +25,8 @@ from exporter.web.api.convert import (
     specs_answer,
     training_answer,
 )
+from exporter.web.api.models.diagnosis import IdleAnswer, IdleForJson
 from exporter.web.api.models.gpus import GpuAnswer
-from exporter.web.api.models.idle import IdleAnswer, IdleForJson
 from exporter.web.api.models.json import Json, json_text
 from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.readings import readings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of ``/``: headline, help where no GPU is up, table of GPUs, roofline."""
+"""The content of ``/``: headline, help where no GPU is up, table of GPUs, links, roofline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.live.rows import Row
 from exporter.web.page.document import data_block, table
 from exporter.web.page.table import gpu_table
-from exporter.web.page.topology import topology
 from exporter.web.wording.recorded import recording_ended
 
 
@@ -79,6 +78,45 @@ def roofline_figure(rows: Mapping[str, Row]) -> str:
 <details id="numbers"><summary>The chart as a table</summary>
 {table(heads, numbers, ' id="numbers-table"')}</details>
 </figure>"""
+
+
+LINKS = {
+    "NV#": "# NVLinks",
+    "PIX": "one PCIe switch",
+    "PXB": "several PCIe switches",
+    "PHB": "a PCIe host bridge",
+    "NODE": "two host bridges of a NUMA node",
+    "SYS": "two NUMA nodes",
+}
+"""By link, with # for a number: what the way between two GPUs leads through."""
+
+
+def _badge(link: str) -> str:
+    return f'<b class="link-{link[:2].lower()}">{escape(link)}</b>'
+
+
+def _links(gpu: Gpu, gpus: Sequence[Gpu]) -> list[str]:
+    device = gpu.device
+    links = {peer.uuid: _badge(peer.link) for peer in gpu.peers} | {device.uuid: "·"}
+    node = "?" if device.numa_affinity is None else str(device.numa_affinity)
+    cells = [links.get(other.device.uuid, "?") for other in gpus]
+    return [f"GPU {device.index}", *cells, node, escape(device.cpu_affinity or "?")]
+
+
+def topology(gpus: Sequence[Gpu]) -> str:
+    """Return the table; nothing where no link is known, as on a node of one GPU."""
+    known = {peer.link[:2] for gpu in gpus for peer in gpu.peers}
+    if not known:
+        return ""
+    legend = [f"<li>{_badge(link)} {LINKS[link]}</li>" for link in LINKS if link[:2] in known]
+    heads = ["", *(str(gpu.device.index) for gpu in gpus), "NUMA node", "CPUs of that node"]
+    return (
+        "<details><summary>How the GPUs are linked</summary>"
+        '<div class="scroll" id="topology" tabindex="0" role="group" '
+        'aria-label="How the GPUs are linked">\n'
+        f"{table(heads, (_links(gpu, gpus) for gpu in gpus))}\n"
+        f'<ul class="legend">{"".join(legend)}</ul></div></details>'
+    )
 
 
 def _headline(view: Mapping[str, Any]) -> str:

@@ -19,9 +19,8 @@ from starlette.types import ASGIApp
 from exporter.web.fairness import origin
 from exporter.web.server.counts import Counts
 from exporter.web.server.exchange import Exchange
-from exporter.web.server.limits import Limits
+from exporter.web.server.limits import Activity, Limits, Phase
 from exporter.web.server.request_framing import Request, RequestRefused, head_bytes, take_head
-from exporter.web.server.timeouts import Activity, Phase
 from exporter.web.server.tls import TlsSession
 
 if TYPE_CHECKING:  # loaded only where there is a file

@@ -26,8 +26,7 @@ from exporter.web.access.config import RateLimit
 from exporter.web.access.reload import WebConfigWatcher
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
-from exporter.web.server.listener import listen
-from exporter.web.server.server import Server
+from exporter.web.server.server import Server, listen
 from tests.waiting import wait_until
 from tests.web.access.authority import ca_pem, client, client_context, write_files
 from tests.web.access.test_reload import TEXT

@@ -2,8 +2,8 @@
 """Writes the OpenAPI document of the API.
 
 ``python -m tests.web.api.schema exporter/web/api/openapi.json``, or ``make docs``. What its
-framework does not know is added: the models of the answers, and in ``paths.json`` the paths that it
-does not serve.
+framework does not know is added: the models of the answers, those that the daemon writes without a
+model among them, and in ``paths.json`` the paths that it does not serve.
 """
 
 from __future__ import annotations
@@ -11,22 +11,72 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from exporter.specs import load_specs
+from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.app import api_app
-from exporter.web.api.models.diagnosis import DiagnosisAnswer
+from exporter.web.api.models.diagnosis import DiagnosisAnswer, IdleAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
-from exporter.web.api.models.idle import IdleAnswer
-from exporter.web.api.models.json import Json, Problem
+from exporter.web.api.models.json import Json
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.store import Store
 from exporter.web.threads import Threads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem(Json):
+    """Why a request was not answered."""
+
+    schema_version: int = SCHEMA_VERSION
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryAnswer(Json):
+    """The last 15 minutes of one GPU or instance, at most one point a second.
+
+    What it does is at each point the mean of the 10 s up to it; readings of the board, of memory
+    and links are those of the last interval.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    uuid: str
+    """Of the physical GPU."""
+    gpu_instance: int | None = None
+    throttle_reasons: list[str]
+    """What the bits of the column throttled stand for, from the lowest."""
+    timestamps: list[float]
+    """Unix time of each point, rising."""
+    columns: dict[str, list[float | None]]
+    """By reading: a value for each point, null where not known. One never known is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailJson(Json):
+    """Where one GPU or instance was; null where that is not known."""
+
+    flops: list[float | None]
+    """FLOP/s, over all precisions."""
+    bytes: list[float | None]
+    """Bytes/s of DRAM traffic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailsAnswer(Json):
+    """The last 3 minutes of every GPU or instance in the roofline, in means of 5 s."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamps: list[float]
+    """Unix time of each point, rising."""
+    trails: dict[str, TrailJson]
+    """By UUID, or UUID/instance."""
+
 
 ANSWERS: dict[str, type[Json]] = {
     "/api/v1/gpus": GpusAnswer,

@@ -16,10 +16,11 @@ from exporter.model.snapshot import Ceilings, Holder, SourceState
 from exporter.specs import SpecBook
 from exporter.web.api.models.diagnosis import DiagnosisAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.json import Json, Problem, json_text
+from exporter.web.api.models.json import Json, json_text
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 from tests import snapshots
+from tests.web.api.schema import Problem
 from tests.web.conftest import Daemon
 
 H100 = "GPU-11111111-2222-3333-4444-000000000000"

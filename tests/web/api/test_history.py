@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
 from exporter.model.reading import THROTTLE_REASONS
-from exporter.web.api.models.history import HistoryAnswer, TrailsAnswer
 from exporter.web.columns import COLUMNS
 from tests import snapshots
+from tests.web.api.schema import HistoryAnswer, TrailsAnswer
 from tests.web.at_work import at_work
 from tests.web.conftest import Daemon
 

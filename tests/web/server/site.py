@@ -17,9 +17,8 @@ from exporter.model.daemon import Daemon
 from exporter.web.access.reload import WebConfigWatcher
 from exporter.web.server.counts import Counts
 from exporter.web.server.limits import Limits
-from exporter.web.server.listener import listen
 from exporter.web.server.protocol import Connection
-from exporter.web.server.server import Server
+from exporter.web.server.server import Server, listen
 from tests.waiting import wait_until
 
 LARGE = bytes(range(256)) * 4 * 4096

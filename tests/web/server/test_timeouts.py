@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.web.server.limits import Limits
-from exporter.web.server.timeouts import Activity, Phase, timed_out
+from exporter.web.server.limits import Activity, Limits, Phase, timed_out
 
 LIMITS = Limits()
 NOW = 1000.0

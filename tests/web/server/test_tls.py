@@ -14,8 +14,7 @@ import pytest
 import trustme
 
 from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
-from exporter.web.server.limits import Limits
-from exporter.web.server.timeouts import Phase
+from exporter.web.server.limits import Limits, Phase
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Site
 

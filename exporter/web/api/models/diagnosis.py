@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/v1/diagnosis``: the known causes that each GPU shows now, in words and in numbers."""
+"""``/api/v1/diagnosis``, the known causes that each GPU shows now, and ``/api/v1/idle``."""
 
 from __future__ import annotations
 
@@ -47,3 +47,30 @@ class DiagnosisAnswer(Json):
     diagnoses: list[SaidDiagnosisJson]
     """By GPU, the most certain first."""
     not_known: list[NotKnownJson]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleForJson(Json):
+    """What is known of one GPU or MIG instance."""
+
+    gpu: int
+    uuid: str
+    gpu_instance: int | None = None
+    state: str
+    """idle, busy or not_known."""
+    reason: str
+    """Why, for people; it may change between releases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleAnswer(Json):
+    """The answer for all GPUs that are asked for: idle only if every one is."""
+
+    schema_version: int = SCHEMA_VERSION
+    timestamp_seconds: float | None = None
+    """Unix time of the snapshot; absent before the first one."""
+    state: str
+    """idle, busy or not_known. Take not_known for busy."""
+    reason: str
+    """Why, for people; it may change between releases."""
+    gpus: list[IdleForJson]

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
-
-from exporter.web.api import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -36,14 +34,6 @@ class Json:
         "alias_generator": json_name,
         "populate_by_name": True,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem(Json):
-    """Why a request was not answered."""
-
-    schema_version: int = SCHEMA_VERSION
-    error: str
 
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ format: $(READY) ## Format the code and fix what can be fixed
 	$(BIN)/ruff format .
 
 docs: $(READY) ## Regenerate the generated parts of docs/, and what is loaded as JSON
-	$(BIN)/python -m exporter.exposition.docs docs/metrics.md
+	$(BIN)/python -m tests.exposition.docs docs/metrics.md
 	$(BIN)/python -m tests.cli.config.table docs/configuration.md
 	$(BIN)/python -m tests.deploy.series docs/deploy.md
 	$(BIN)/python -m tests.deploy.keep deploy/scale

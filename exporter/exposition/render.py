@@ -91,8 +91,6 @@ _Owner = tuple[object, ...]
 
 
 class _FamilyLines:
-    """The series of one family in the last snapshot."""
-
     def __init__(self, family: Family, part: int) -> None:
         self.part = part
         self._family = family

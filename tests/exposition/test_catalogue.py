@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from exporter.exposition.catalogue import CATALOGUE, SECTIONS, selected
-from exporter.exposition.docs import updated
 from exporter.exposition.family import Family
 from exporter.exposition.processes import PER_PROCESS, ProcessRows
 from exporter.exposition.roofline import COUNTED_PRECISION, PEAK_PRECISION
 from exporter.model.snapshot import PRECISIONS
 from exporter.specs import assumed_precision
+from tests.exposition.docs import updated
 from tests.rows import label_names
 
 ROOT = Path(__file__).parents[2]

@@ -84,13 +84,11 @@ def _pod_labels(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _first(workloads: Iterable[Workload], scheduler: str) -> Workload:
-    """Return the first workload of a scheduler."""
     unknown = Workload("container")
     return next((each for each in workloads if each.scheduler == scheduler), unknown)
 
 
 def _profile(device: Device, gpu_instance: int) -> str:
-    """Return the name of a GPU instance's profile."""
     found = (each.profile for each in device.instances if each.gpu_instance == gpu_instance)
     return _PART_OF_INSTANCE.sub("", next(found, ""))
 

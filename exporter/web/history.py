@@ -52,7 +52,6 @@ def _row(found: Mapping[str, float]) -> array[float]:
 
 
 def _parts(snapshot: Snapshot) -> dict[Key, Parts]:
-    """Return what each GPU instance that is shown consists of."""
     return {
         (gpu.device.uuid, share.gpu_instance): tuple(
             each for each in gpu.device.instances if each.gpu_instance == share.gpu_instance

@@ -178,8 +178,6 @@ def credentials(header: bytes) -> tuple[bytes, bytes] | None:
 
 
 class _Check(NamedTuple):
-    """A password to be checked."""
-
     origin: str
     key: bytes
     password: bytes

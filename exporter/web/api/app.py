@@ -21,14 +21,13 @@ from exporter.web.api.convert import (
     gpu_json,
     gpu_ranks,
     gpus_answer,
-    rooflines,
+    roofline_answer,
     specs_answer,
     training_answer,
 )
 from exporter.web.api.models.diagnosis import IdleAnswer, IdleForJson
 from exporter.web.api.models.gpus import GpuAnswer
 from exporter.web.api.models.json import Json, json_text
-from exporter.web.api.models.roofline import RooflineAnswer
 from exporter.web.api.readings import readings
 from exporter.web.error_handler import refuse
 from exporter.web.facts import notice_of
@@ -92,14 +91,7 @@ def api_app(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> Fa
     @threads.aside
     def roofline() -> Response:
         """Ceilings, ridge points and the current point of each GPU or MIG instance."""
-        snapshot = store.latest()
-        if snapshot is None:
-            return _answer(RooflineAnswer(rooflines=[]))
-        return _answer(
-            RooflineAnswer(
-                timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines(snapshot)
-            )
-        )
+        return _answer(roofline_answer(store.latest()))
 
     @app.get("/api/v1/training")
     @threads.aside

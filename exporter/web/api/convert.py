@@ -7,18 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from exporter.model.reading import (
-    XidRecord,
-    capability_text,
-    process_counts,
-)
-from exporter.model.snapshot import (
-    Ceilings,
-    Gpu,
-    Rank,
-    Share,
-    Snapshot,
-)
+from exporter.model.reading import XidRecord, capability_text, process_counts
+from exporter.model.snapshot import Ceilings, Gpu, Rank, Share, Snapshot
 from exporter.model.training import TRAINING_DEGRADATIONS
 from exporter.model.workload import Workload
 from exporter.model.xids import XIDS, describe
@@ -38,7 +28,13 @@ from exporter.web.api.models.gpus import (
     XidJson,
 )
 from exporter.web.api.models.json import copied
-from exporter.web.api.models.roofline import CeilingJson, GpuModelJson, RooflineJson, SpecsAnswer
+from exporter.web.api.models.roofline import (
+    CeilingJson,
+    GpuModelJson,
+    RooflineAnswer,
+    RooflineJson,
+    SpecsAnswer,
+)
 from exporter.web.api.models.training import (
     DegradedJson,
     JobJson,
@@ -177,9 +173,11 @@ def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
     return rows
 
 
-def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
+def roofline_answer(snapshot: Snapshot | None) -> RooflineAnswer:
     """Return the roofline of every share of a GPU that is up and has ceilings."""
-    return [
+    if snapshot is None:
+        return RooflineAnswer(rooflines=[])
+    rooflines = [
         copied(
             RooflineJson,
             ceilings,
@@ -200,6 +198,7 @@ def rooflines(snapshot: Snapshot) -> list[RooflineJson]:
         for share in gpu.shares
         if (ceilings := share.ceilings) is not None
     ]
+    return RooflineAnswer(timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines)
 
 
 def gpu_model_json(model: GpuModel) -> GpuModelJson:

@@ -101,7 +101,6 @@ def _point(facts: Facts, numbers: Numbers) -> Numbers:
 
 
 def _words_up(facts: Facts, numbers: Numbers, word: str) -> Numbers:
-    """Return the words of a GPU or instance that is up."""
     if word == DIVIDED:
         # The row of a divided GPU is of the board; the instances have rows of their own.
         return {"limit": "divided into instances", "power": phrases.power(facts)}
@@ -172,7 +171,6 @@ def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
 
 
 def _numbers(gpu: Gpu, share: Share | None, found: dict[str, float]) -> dict[str, Any]:
-    """Return the numbers and timestamps of a row."""
     if not gpu.up:
         return known(
             since=moment(gpu.last_read_timestamp_seconds),

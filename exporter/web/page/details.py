@@ -104,7 +104,6 @@ def _identity(gpu: Gpu, share: Share | None, spec: str | None, gpu_instance: int
 
 
 def _workloads(share: Share) -> Entries:
-    """Yield the allocation of a share, and its workloads."""
     work, totals = share.work, share.totals
     if work.allocated is not None:
         said = "to nobody"

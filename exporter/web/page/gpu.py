@@ -40,7 +40,6 @@ def _neighbours(rows: Mapping[str, Row], key: str) -> str:
 
 
 def _causes(share: Share | None) -> str:
-    """Return the section about the known causes of a share; empty if it shows none."""
     if share is None:
         return ""
     said = [

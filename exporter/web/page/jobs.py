@@ -98,7 +98,6 @@ def _job(rank: Rank, before: Rank | None, name: str, stall: str) -> str:
 
 
 def _degraded_html(reasons: Iterable[str]) -> str:
-    """Return a line for each reason why a rank is degraded."""
     lines = "".join(
         f"<li>{plain(reason)}: {escape(TRAINING_DEGRADATIONS[reason])}</li>" for reason in reasons
     )

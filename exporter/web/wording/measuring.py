@@ -155,7 +155,6 @@ def sentences(found: Iterable[Facts], label: Callable[[Facts], str]) -> list[str
 
 
 def _joined(names: Sequence[str]) -> str:
-    """Return the first names, and the number of others."""
     few = 4
     if len(names) <= few:
         return ", ".join(names)

@@ -90,8 +90,6 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """The sentence about the GPUs in one state."""
-
     state: str
     detail: Callable[[Facts], str] = lambda _: ""
     """The numbers of one GPU: ": 84 % saturated"."""

@@ -37,13 +37,6 @@ def one(rows: list[Row], name: str, **labels: str) -> float | None:
     return series(rows, name).get(tuple(sorted(labels.items())))
 
 
-def test_info_of_a_silent_driver_has_empty_labels() -> None:
-    """What is not known of the identity is an empty label, never the word None."""
-    [labels] = series(rows_of(snapshots.bare()), "gpu_info")
-    known = {key: value for key, value in labels if value}
-    assert known == {"name": "GPU", "source": "nvml"}
-
-
 IDENTITY = {"gpu_info", "gpu_up", "gpu_last_read_timestamp_seconds"}
 
 
@@ -53,42 +46,12 @@ def test_what_is_not_known_is_absent() -> None:
     assert names == IDENTITY | {"gpu_xid_errors_total"}
 
 
-def test_estimate_publishes_bounds_and_no_point() -> None:
-    """Without hardware counters there are bounds, and nothing that looks measured."""
-    rows = rows_of(snapshots.t4_estimate())
-    names = {name for name, _, _ in rows}
-    assert one(rows, "gpu_saturation_source_info", source="estimate", complete="no") == 1
-    assert one(rows, "gpu_saturation_upper_ratio") == 0.43
-    assert one(rows, "gpu_resource_saturation_upper_ratio", resource="dram") == 0.43
-    assert one(rows, "gpu_resource_saturation_lower_ratio", resource="sm") == 0
-    assert one(rows, "gpu_flops_upper_per_second") == 28e12
-    assert (
-        not {
-            "gpu_saturation_ratio",
-            "gpu_saturation_seconds_total",
-            "gpu_time_seconds_total",
-            "gpu_sm_active_ratio",
-            "gpu_flops_per_second",
-            "gpu_flops_total",
-            "gpu_memory_reserved_bytes",
-        }
-        & names
-    )
-
-
 def test_down_gpu_hides_readings_that_are_still_there() -> None:
     """Even if a snapshot held readings of a GPU that is down, they are not published."""
     gpu = replace(snapshots.h100_training(), up=False, down_reason="hung")
     names = {name for name, _, _ in rows_of(gpu) if name.startswith("gpu_")}
     assert names == IDENTITY | {"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
     assert not series(rows_of(gpu), "roofline_exporter_reading_state")
-
-
-def test_no_driver_invents_no_gpu() -> None:
-    """Without a driver there is source_up 0 and no series of a GPU."""
-    rows = expected_rows(Node(snapshots.NO_DRIVER))
-    assert one(rows, "roofline_exporter_source_up", source="nvml") == 0
-    assert not [name for name, _, _ in rows if name.startswith("gpu_")]
 
 
 def with_processes(*processes: Process) -> Gpu:
@@ -174,14 +137,6 @@ def test_other_board_readings() -> None:
     assert one(rows, "gpu_decoder_utilization_ratio") == 0.3
     assert one(rows, "gpu_c2c_transmit_bytes_total") == 7
     assert one(rows, "gpu_c2c_receive_bytes_total") == 8
-
-
-def test_devices_are_listed_by_who_counts() -> None:
-    """Where nothing counts there is no row."""
-    rows = rows_of(snapshots.lost())
-    assert one(rows, "roofline_exporter_devices", where="nvml") == 1
-    partly = Node(replace(snapshots.NO_DRIVER, devices={"pci": 8}))
-    assert series(expected_rows(partly), "roofline_exporter_devices") == {(("where", "pci"),): 8}
 
 
 def rows_of_ranks(*ranks: Rank, node: Snapshot = snapshots.NO_DRIVER) -> list[Row]:

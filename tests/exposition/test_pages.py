@@ -106,20 +106,6 @@ def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:
     assert pages.ready("openmetrics-1.0.0", False) is None
 
 
-def test_variants_that_nobody_asks_for_any_more_are_forgotten(pages: Pages) -> None:
-    """One variant that is still asked for does not keep another."""
-    for _ in range(2):
-        pages.publish(TRAINING)
-        pages.page("text-0.0.4", False)
-        pages.page("openmetrics-1.0.0", True)
-    for _ in range(LATELY):
-        pages.publish(IDLE)
-        assert pages.ready("text-0.0.4", False) is not None
-    pages.publish(IDLE)
-    assert pages.ready("text-0.0.4", False) is not None
-    assert pages.ready("openmetrics-1.0.0", True) is None
-
-
 def test_gzip_is_the_same_page_and_the_same_bytes_each_time(pages: Pages) -> None:
     """Compressed pages hold the plain page, without a time stamp."""
     pages.publish(TRAINING)

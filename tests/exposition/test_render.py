@@ -221,15 +221,6 @@ def test_every_family_has_an_example() -> None:
     assert not missing, f"in no snapshot of tests/snapshots.py: {', '.join(missing)}"
 
 
-def test_level_core_is_a_subset() -> None:
-    """--metrics.level=core only leaves families out."""
-    snapshot = snapshots.EXAMPLES["mixed"]
-    full = set(sample_lines(rendered(snapshot)))
-    core = set(sample_lines(rendered(snapshot, options=RenderOptions(level="core"))))
-    assert core < full
-    assert not any(line.startswith("gpu_sm_occupancy_ratio") for line in core)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_values_that_are_no_number_are_absent(value: float) -> None:
     """NaN and infinity are never published, also where a number stood before."""

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.snapshot import BoardTotals, Bounds, Gpu, Share, Snapshot
-from exporter.web.columns import COLUMNS, readings
+from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
 from exporter.web.history import KEPT_SECONDS, POINTS, History
 from tests import snapshots
 
@@ -39,22 +38,6 @@ def powers(history: History, since: float | None = None) -> list[tuple[float, fl
     return [
         (round(time - NOW, 3), watt) for time, watt in zip(series.timestamps, watts, strict=True)
     ]
-
-
-def test_a_limit_that_is_changed_leaves_the_past_as_it_was() -> None:
-    """Each point has the limit that held then, also one without other readings of the board."""
-    history = History()
-    gpu = snapshots.h100_training()
-    assert gpu.board is not None
-    for seconds, watts in enumerate((700.0, 700.0, 350.0)):
-        limited = replace(gpu, board=replace(gpu.board, power_limit_watts=watts))
-        history.add(at(seconds, limited))
-    history.add(at(3, replace(gpu, vitals=None)))
-    history.add(at(4, replace(gpu, board=None)))
-    series = history.series(UUID, None)
-    assert series is not None
-    assert series.columns["power_limit"] == [700, 700, 350, 700, None]
-    assert series.columns["power"][3:] == [None, pytest.approx(641.4, abs=0.1)]
 
 
 def test_one_point_for_each_reading() -> None:
@@ -224,23 +207,6 @@ def test_recent(seconds: int) -> None:
     assert {len(columns["fp64"]) for columns in found.values()} == {len(times)}
 
 
-def test_what_is_known_now() -> None:
-    """The same numbers by column, without a point in time; an instance has none of the board's."""
-    gpu = snapshots.h100_training()
-    history = History()
-    history.add(at(0, gpu))
-    series = history.series(UUID, None)
-    assert series is not None
-    found = readings(gpu, gpu.shares[0], (), NOW)
-    for name, value in found.items():
-        assert series.columns[name] == [pytest.approx(value, rel=1e-6)]
-    assert set(series.columns) - set(found) <= {"pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"}
-    divided = snapshots.h100_mig(2)
-    board = readings(divided, None, (), NOW)
-    assert set(board) == BOARD
-    assert not set(board) & set(readings(divided, divided.shares[0], (), NOW))
-
-
 def test_what_is_long_gone_is_forgotten() -> None:
     """A GPU that was away for all of the kept time has no history any more."""
     history = History()
@@ -249,17 +215,6 @@ def test_what_is_long_gone_is_forgotten() -> None:
     assert powers(history, since=NOW)[-1] == (KEPT_SECONDS, None)
     history.add(at(KEPT_SECONDS + 1, snapshots.h100_idle(1)))
     assert history.series(UUID, None) is None
-
-
-def test_memory_of_a_full_node() -> None:
-    """64 GPUs over 15 minutes take about 7.4 MB, and never more."""
-    history = History()
-    gpus = [snapshots.h100_training(index) for index in range(64)]
-    for seconds in range(POINTS + 10):
-        history.add(at(seconds, *gpus))
-    size = sum(ring.values.itemsize * len(ring.values) for ring in history._rings.values())
-    print(f"64 GPUs: {size / 1e6:.2f} MB in {len(COLUMNS)} columns")
-    assert size <= 7.4e6
 
 
 @given(
@@ -286,15 +241,3 @@ def test_points_are_in_order_and_within_what_was_read(
     assert found[-1][0] == pytest.approx(now, abs=0.01)
     known = [watts for _, watts in readings if watts is not None]
     assert {watts for _, watts in found} <= {None, *known}
-
-
-def test_inferred_stall_needs_no_rank() -> None:
-    """Bounds of a share are kept also where they cross by rounding."""
-    history = History()
-    gpu = snapshots.t4_estimate()
-    [share] = gpu.shares
-    crossed: Share = replace(share, data_stall={"a": Bounds(0.4, 0.5), "b": Bounds(0.1, 0.3)})
-    history.add(at(0, replace(gpu, shares=(crossed,))))
-    series = history.series(gpu.device.uuid, None)
-    assert series is not None
-    assert series.columns["stall_lower"] == series.columns["stall_upper"]

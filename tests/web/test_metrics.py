@@ -8,7 +8,6 @@ import threading
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 from starlette.testclient import TestClient
 
 from exporter.exposition.formats import Format
@@ -88,20 +87,6 @@ def test_gzip_answer(client: TestClient) -> None:
     assert {line.split("{")[0] for line in zipped.text.splitlines()} >= {
         name for name in names if name.startswith("gpu_")
     }
-
-
-def test_each_snapshot_is_served(daemon: Daemon) -> None:
-    """A scrape shows the snapshot that was published last."""
-    for name, expected in (("training", 0.561), ("idle", 0.0)):
-        daemon.publish(snapshots.EXAMPLES[name])
-        text = daemon.client.get("/metrics").text
-        [value] = [
-            sample.value
-            for metric in parse_text(text)
-            for sample in metric.samples
-            if sample.name == "gpu_saturation_ratio"
-        ]
-        assert value == expected
 
 
 def test_name_filter(client: TestClient) -> None:

@@ -12,7 +12,6 @@ import pytest
 from exporter.cli.status.render import COLUMNS, view
 from exporter.model.snapshot import Bounds, Gpu, Recent
 from exporter.web.columns import likely_range, readings
-from exporter.web.facts import lines_of
 from exporter.web.live.rows import values_of
 from exporter.web.live.view import node_view
 from exporter.web.wording.facts import WIDEST_BAND_RATIO
@@ -80,10 +79,3 @@ def test_the_headline_and_the_row_have_one_range_of_memory(dram: float | None) -
     assert f"97 % used{said}, " in page["headline"]
     assert page["headline"].endswith("; what its compute units do is not measured")
     assert row["words"]["saturated"] == f"saturation not known{said}"
-
-
-def test_memory_that_is_measured_is_one_number() -> None:
-    """As of a GPU of which a source reads DRAM and nothing else."""
-    (line,) = lines_of(snapshots.snapshot(snapshots.h100_training()))
-
-    assert line.facts.memory_busy == (line.values["dram"], line.values["dram"])

@@ -11,8 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from exporter.model.reading import Device
-from exporter.model.snapshot import Ceilings, Holder, SourceState
+from exporter.model.snapshot import Ceilings
 from exporter.specs import SpecBook
 from exporter.web.api.models.diagnosis import DiagnosisAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
@@ -72,18 +71,6 @@ def test_only_the_holder_is_named(client: TestClient) -> None:
     ]
 
 
-def test_the_holder_has_the_words_for_its_workload(daemon: Daemon) -> None:
-    """As the page names it; and every source says how old its word is."""
-    gpu = snapshots.h100_training(0)
-    holder = Holder("root", "python3", "training", workload=snapshots.TRAIN_POD)
-    node = snapshots.snapshot(replace(gpu, shares=(replace(gpu.shares[0], holder=holder),)))
-    kubelet = SourceState(up=False, failures_total=3, age_seconds=61.0)
-    daemon.publish(replace(node, sources={"kubernetes": kubelet}))
-    answer = daemon.client.get("/api/v1/gpus").json()
-    assert answer["gpus"][0]["shares"][0]["holder"]["workload"] == "team-a/train-0"
-    assert answer["source_states"] == {"kubernetes": {"up": False, "age_seconds": 61.0}}
-
-
 def test_down_gpu_hides_readings_that_are_still_there(daemon: Daemon) -> None:
     """Stale readings of a GPU that went down are not served."""
     gpu = replace(snapshots.h100_training(), up=False, down_reason="hung")
@@ -122,22 +109,6 @@ def test_before_the_first_snapshot(daemon: Daemon) -> None:
     }
     assert daemon.client.get("/api/v1/roofline").json() == {"schema_version": 1, "rooflines": []}
     assert daemon.client.get("/api/v1/gpus/0").status_code == 404
-
-
-def test_ridge_of_v100_tensor(daemon: Daemon, book: SpecBook) -> None:
-    """The ridge point of a V100 SXM2 for tensor work is 138.9 FLOP/B."""
-    device = Device(0, "GPU-v", "Tesla V100-SXM2-16GB", compute_capability=(7, 0))
-    ceilings = book.ceilings(device)
-    assert ceilings is not None
-    gpu = replace(
-        snapshots.bare(),
-        device=device,
-        shares=(replace(snapshots.bare().shares[0], ceilings=ceilings),),
-    )
-    daemon.publish(snapshots.snapshot(gpu))
-    [row] = daemon.client.get("/api/v1/roofline").json()["rooflines"]
-    ridges = {each["precision"]: each["spec_ridge_flops_per_byte"] for each in row["ceilings"]}
-    assert ridges["fp16_tensor"] == pytest.approx(138.9, abs=0.05)
 
 
 def test_ceilings_without_bandwidth_have_no_ridge(daemon: Daemon) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 
 import pytest
@@ -64,17 +63,6 @@ def test_instances(client: TestClient) -> None:
     assert list(board["columns"]) == [
         *("power", "power_limit", "sm_clock", "temperature", "throttled")
     ]
-
-
-def test_a_gpu_that_is_gone_keeps_its_history(daemon: Daemon) -> None:
-    """What was seen of it is there for 15 minutes, by its UUID."""
-    daemon.publish(snapshots.EXAMPLES["training"])
-    daemon.publish(replace(snapshots.NO_DRIVER, timestamp_seconds=snapshots.NOW + 1))
-    assert daemon.client.get(f"/api/v1/gpus/{H100}/history").json()["columns"]["power"] == [
-        641.4,
-        None,
-    ]
-    assert daemon.client.get("/api/v1/gpus/0/history").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -138,15 +126,3 @@ def test_trails_know_holes(daemon: Daemon) -> None:
     found = trails(daemon)
     assert found.timestamps == [snapshots.NOW + second for second in (2, 7, 10, 62, 67)]
     assert found.trails[H100].flops == [2e12, 2e12, None, None, 2e12]
-
-
-def test_trails_of_a_full_node_are_small(daemon: Daemon) -> None:
-    """64 GPUs are below 50 kB, compressed below 20 kB."""
-    gpus = [snapshots.h100_training(index) for index in range(64)]
-    for second in range(180):
-        node = snapshots.snapshot(*gpus)
-        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
-    with daemon.client.stream("GET", TRAILS, headers={"accept-encoding": "gzip"}) as answer:
-        zipped = b"".join(answer.iter_raw())
-    assert len(gzip.decompress(zipped)) < 50_000
-    assert len(zipped) < 20_000

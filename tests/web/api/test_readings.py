@@ -11,8 +11,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.model.reading import SUSPENDED, Activity, group_and_instance
-from exporter.model.snapshot import Gpu, Snapshot, SourceState
+from exporter.model.reading import Activity, group_and_instance
+from exporter.model.snapshot import Gpu
 from exporter.web.api.models.gpus import ReadingJson
 from exporter.web.api.readings import BOARD, readings
 from tests import snapshots
@@ -163,32 +163,3 @@ def _all(gpu: Gpu) -> list[ReadingJson]:
 def _read_at(gpu: Gpu) -> float:
     assert gpu.last_read_timestamp_seconds is not None
     return gpu.last_read_timestamp_seconds
-
-
-def test_of_a_gpu_that_is_down_there_is_one_line() -> None:
-    """When it was last read, and whether it sleeps."""
-    lost = snapshots.lost()
-    asleep = replace(lost, down_reason=SUSPENDED, states={"gpu": "suspended"})
-
-    assert [(e.reading, e.state, e.age_seconds) for e in _all(lost)] == [("gpu", "unreachable", 61)]
-    assert [(e.reading, e.state) for e in _all(asleep)] == [("gpu", "suspended")]
-
-
-def test_ranks_and_schedulers_are_sources_too() -> None:
-    """The last report of a rank on the share; what a scheduler said last, and since when."""
-    snapshot: Snapshot = snapshots.with_training(
-        snapshots.snapshot(snapshots.h100_training(0)), snapshots.rank_on_gpu()
-    )
-    sources = {
-        **snapshot.sources,
-        "kubernetes": SourceState(up=False, age_seconds=42.0),
-        "slurm": SourceState(up=True, age_seconds=3.0),
-    }
-    snapshot = replace(snapshot, sources=sources)
-    found = readings(snapshot.gpus[0], snapshot)
-    (training,) = [each for each in found if each.reading == "training"]
-    work = [(e.source, e.state, e.age_seconds) for e in found if e.reading == "workloads"]
-
-    assert (training.source, training.state) == ("training", "ok")
-    assert training.age_seconds is not None
-    assert work == [("kubernetes", "unreachable", 42.0), ("slurm", "ok", 3.0)]

@@ -12,7 +12,6 @@ import pytest
 from exporter.cli.status.render import view
 from exporter.publisher import Publisher, Rules
 from exporter.web.api.convert import gpus_answer
-from exporter.web.api.history import TRAIL_COLUMNS, trails_json
 from exporter.web.api.models.json import json_text
 from exporter.web.api.read import snapshot_of
 from exporter.web.live.rows import values_of
@@ -110,25 +109,3 @@ def test_numbers_are_of_the_last_ten_seconds(shown: Shown, gpu: int) -> None:
         assert values["bytes"] > 0
         parts = ("idle", "narrow", "unsaturated", "clock", "saturated")
         assert sum(values[part] for part in parts) == pytest.approx(1, abs=0.005)
-
-
-@pytest.mark.parametrize("gpu", [2, 3])
-def test_bounds_are_of_the_last_ten_seconds_too(shown: Shown, gpu: int) -> None:
-    """A GPU without counters: from 0 to its utilization or a little more."""
-    work, pause = BURSTS[gpu]
-    duty = work / (work + pause)
-    for rows in shown.rows:
-        values = values_of(rows[gpu])
-        assert values["saturation_lower"] == 0
-        assert duty - 0.15 <= values["saturation_upper"] < 1
-        assert rows[gpu]["words"]["measure"].startswith("Not measured: ")
-
-
-def test_trails_stay_where_the_point_is(shown: Shown) -> None:
-    """A trail does not pass through pauses, which have no place on the chart."""
-    times, columns = shown.store.history.recent(TRAIL_COLUMNS, 25.0)
-    trails = json.loads(trails_json(times, columns))["trails"]
-    assert len(trails) == 2
-    for trail in trails.values():
-        flops = trail["flops"]
-        assert min(flops) > 0.5 * max(flops)

@@ -12,12 +12,9 @@ import pytest
 from exporter.model.reading import XidRecord
 from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
 from exporter.web.columns import readings
-from exporter.web.live.rows import COLUMNS, values_of
+from exporter.web.live.rows import values_of
 from exporter.web.live.view import NodeView, node_view
 from tests import snapshots
-from tests.web.api.test_app import nulls
-
-RECORDED = "This data is recorded, and played back: it is not what the GPUs do now."
 
 
 def view(snapshot: Snapshot | None) -> NodeView:
@@ -36,13 +33,6 @@ def shared(gpu: Gpu, **changes: Any) -> Gpu:
     return replace(gpu, shares=(replace(gpu.shares[0], **changes),))
 
 
-def test_a_gpu_without_ceilings() -> None:
-    """Its missing place on the chart is not explained by a lack of work."""
-    words = row(shared(snapshots.t4_estimate(), ceilings=None, roofline=None))["words"]
-    assert words["used"] == "42 % used"
-    assert words["point"] == "its ceilings are not known, so no place on the chart"
-
-
 def test_a_lost_gpu_keeps_its_roof() -> None:
     """It keeps its own ceilings; a GPU with MIG on has none."""
     t4 = snapshots.t4_estimate(1)
@@ -52,16 +42,6 @@ def test_a_lost_gpu_keeps_its_roof() -> None:
     assert set(found["roofs"]) == {"h100-sxm5-80gb/bf16_tensor", "t4/fp16_tensor"}
     divided = replace(snapshots.h100_mig(0), up=False, shares=())
     assert "ceilings" not in row(divided)
-
-
-@pytest.mark.parametrize("name", snapshots.EXAMPLES)
-def test_every_view_is_json_without_nulls(name: str) -> None:
-    """Unknown members are absent, except in columns; every row's ceilings are in the view."""
-    found = view(snapshots.EXAMPLES[name])
-    for each in found["rows"].values():
-        assert len(each.pop("values", COLUMNS)) == len(COLUMNS)
-        assert each.get("ceilings") in {None, *found["roofs"]}
-    assert nulls(json.loads(json.dumps(found, allow_nan=False))) == []
 
 
 def test_the_line_of_the_assumed_precision_has_its_figures() -> None:
@@ -100,15 +80,6 @@ def test_measured_stall_wins_over_inferred_bounds() -> None:
     assert not {"stall_lower", "stall_upper"} & set(found["values"])
     assert found["words"]["stall"] == "31 %"
     assert row(gpu)["words"]["stall"] == "25 to 35 %"
-
-
-def test_mfu_is_said_where_a_job_states_its_flops() -> None:
-    """Beside the saturation; nothing where no job does."""
-    gpu = snapshots.h100_training()
-    assert row(gpu)["words"]["saturated"] == "56 % saturated"
-    assert gpu.shares[0].recent is not None
-    stated = replace(gpu.shares[0].recent, model_flops_utilization_ratio=0.412)
-    assert row(shared(gpu, recent=stated))["words"]["saturated"] == "56 % saturated, MFU 41 %"
 
 
 def test_text_from_outside_is_cut() -> None:
@@ -161,18 +132,6 @@ def test_a_gpu_in_its_data_wait_is_starved() -> None:
     assert waiting(45.0, 45.2, processes=0)["words"]["word"] == "held idle"
 
 
-def test_what_limits_by_input_is_starved() -> None:
-    """By the limiter of the last 10 s."""
-    gpu = snapshots.h100_idle()
-    recent = gpu.shares[0].recent
-    assert recent is not None
-    limited = {"idle": 0.7, "input": 0.3}
-    starved = shared(gpu, held=True, recent=replace(recent, limited_ratio=limited))
-    found = view(snapshots.snapshot(starved))
-    assert found["headline"] == "GPU 0 idle 100 % of the time, waiting for data"
-    assert found["advice"].endswith("/docs/causes.md")
-
-
 @pytest.mark.parametrize("up", [True, False])
 def test_a_critical_xid_is_explained_for_an_hour(up: bool) -> None:
     """Whatever the GPU does, and whatever harmless Xid follows."""
@@ -220,34 +179,6 @@ def test_the_row_that_the_headline_is_about(lost: int) -> None:
     assert found["headline"] == f"GPU {lost} is lost"
     assert found["about"] == gpus[lost].device.uuid
     assert "about" not in view(snapshots.snapshot(snapshots.bare(0), snapshots.bare(1)))
-
-
-def test_a_recording_that_has_ended_says_so() -> None:
-    """Its GPUs are not called lost; the time of their last reading is shown."""
-    gpus = [
-        replace(
-            gpu,
-            up=False,
-            shares=(),
-            down_reason=reason,
-            device=replace(gpu.device, source="replay"),
-        )
-        for gpu, reason in (
-            (snapshots.h100_training(0), "no fresh reading"),
-            (snapshots.lost(1), "lost"),
-        )
-    ]
-    ended = "the recording day.jsonl.gz has ended"
-    unread = {"kubernetes": SourceState(up=False)}
-    found = view(replace(snapshots.snapshot(*gpus), problem=ended, sources=unread))
-    assert "Kubernetes" not in found.get("measure", "")
-    assert found["headline"] == "The recording day.jsonl.gz has ended"
-    assert found["notice"] == f"{RECORDED} The recording day.jsonl.gz has ended."
-    assert found["advice"].endswith("/docs/recordings.md")
-    words = [each["words"] for each in found["rows"].values()]
-    assert [each["word"] for each in words] == ["ended", "lost"]
-    assert words[0]["reason"] == "the recording has ended"
-    assert found["totals"] == "2 GPUs: 1 of a recording that has ended, 1 lost"
 
 
 @pytest.mark.parametrize(

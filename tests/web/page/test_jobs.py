@@ -88,12 +88,6 @@ def test_jobs_that_are_not_on_the_gpu_come_last() -> None:
     assert "and 1 more ranks" in text
 
 
-def test_a_gpu_without_jobs_says_nothing() -> None:
-    """There is no empty section, and none for a job on another GPU."""
-    assert html() == ""
-    assert gpu_jobs((NOW,), (), "GPU-other", None) == ""
-
-
 def test_names_of_jobs_are_text() -> None:
     """Names are escaped and cut."""
     text = html(replace(NOW, job="<script>" + "y" * 4096))

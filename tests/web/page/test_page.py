@@ -12,11 +12,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter import __version__
-from exporter.model.snapshot import Bounds, Holder, Recent
+from exporter.model.snapshot import Holder
 from exporter.model.workload import ShareWork, Workload
-from exporter.web.page.node import problem_section, problem_view
 from exporter.web.static import HEADERS
-from exporter.web.wording import numbers
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -134,13 +132,6 @@ def test_without_gpus_the_page_says_why(daemon: Daemon) -> None:
     assert '<div id="node" hidden>' in text
 
 
-def test_what_was_tried_is_said_where_something_was() -> None:
-    """There is no heading above an empty list."""
-    assert "What was tried" not in problem_section(problem_view(snapshots.NO_DRIVER))
-    text = problem_section(problem_view(snapshots.NO_DRIVER, ("driver library: somewhere",)))
-    assert "<h3>What was tried</h3><ul><li>driver library: somewhere</li>" in text
-
-
 def test_two_gpus_of_one_index(daemon: Daemon) -> None:
     """A lost GPU and the one that got its index have different names everywhere."""
     here = snapshots.h100_training(1)
@@ -177,51 +168,6 @@ def test_data_that_is_not_real_is_marked(daemon: Daemon, source: str, said: str)
         assert daemon.client.get("/api/v1/gpus/0").json()["notice"] == said
 
 
-@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/3"])
-def test_what_only_scripts_fill_is_not_there(client: TestClient, path: str) -> None:
-    """A text browser shows no empty row, legend or link."""
-    page = Page(client.get(path).text)
-    assert not {"template", "select", "label", "canvas"} & set(page.tags)
-    for word in ("GPU model", "Open", "best public kernels\n", "From the bottom", "Use", "Idle\n"):
-        assert word not in page.text.replace("GPU model in the spec file", "").replace(
-            "AdminUsers", ""
-        ), word
-
-
-def chart_tables(text: str) -> dict[str, str]:
-    """Return the table of each chart by its name."""
-    return dict(
-        re.findall(r'<figure class="card" id="chart-(\w+)">.*?(<table>.*?</table>)', text, re.S)
-    )
-
-
-def test_tables_behind_the_charts(daemon: Daemon) -> None:
-    """Every 30 s, newest first, in the units of the charts; a throttled clock has its reason."""
-    gpu = snapshots.h100_training()
-    assert gpu.vitals is not None
-    for second in range(100):
-        reasons = frozenset({"sw_power_cap", "hw_thermal"} if 35 <= second < 70 else ())
-        held = replace(gpu, vitals=replace(gpu.vitals, throttle_reasons=reasons))
-        node = snapshots.snapshot(held)
-        daemon.store.publish(replace(node, timestamp_seconds=snapshots.NOW + second))
-    text = daemon.client.get("/gpu/0").text
-    tables = chart_tables(text)
-    assert set(tables) == {"use", "parts", "pipes", "stall", "clock", "power"}
-    assert re.findall(r'scope="col">([^<]+)', tables["power"]) == ["Time", "power", "limit"]
-    assert tables["power"].count("<td>641 W</td><td>700 W</td>") == 4
-    times = re.findall(r'scope="row"><time datetime="[^"]+">([^<]+)', tables["use"])
-    newest = snapshots.NOW + 99
-    assert times == [numbers.clock_time(newest - 30 * step) for step in range(4)]
-    assert "<td>99 %</td><td>56 %</td>" in tables["use"]
-    assert re.findall(r'scope="col">([^<]+)', tables["clock"])[-1] == "throttled by"
-    assert re.findall(r"GHz</td><td>([^<]+)", tables["clock"]) == [
-        "nothing",
-        "software power cap, hardware thermal slowdown",
-        "software power cap, hardware thermal slowdown",
-        "nothing",
-    ]
-
-
 def test_reasons_that_hold_at_once_are_not_added(daemon: Daemon) -> None:
     """20 s of one, in 5 s of which the other holds too, are 20 s."""
     gpu = snapshots.h100_training()
@@ -235,24 +181,6 @@ def test_reasons_that_hold_at_once_are_not_added(daemon: Daemon) -> None:
 
     said = "software power cap for 15 s, software power cap with software thermal slowdown for 5 s"
     assert f"Throttled (shaded): {said}." in daemon.client.get("/gpu/0").text
-
-
-def test_bounds_of_time_parts_are_said(daemon: Daemon) -> None:
-    """Without measured time parts, their bounds of the last 10 s are shown."""
-    gpu = snapshots.t4_estimate()
-    (share,) = gpu.shares
-    recent = Recent(seconds=10.0, time_bounds={"saturated": Bounds(0.25, 0.5)})
-    daemon.publish(
-        snapshots.snapshot(
-            replace(gpu, shares=(replace(share, recent=recent),)), snapshots.h100_training(1)
-        )
-    )
-    said = [
-        re.findall('id="measure">(.*?)</p>', daemon.client.get(f"/gpu/{gpu}").text)
-        for gpu in (0, 1)
-    ]
-    assert said[0][0].endswith("<br>Where the time goes: at its limit 25 to 50 %.")
-    assert said[1] == ["Measured by NVML&#x27;s own counters (GPM)."]
 
 
 @pytest.mark.parametrize("path", ["/", "/gpu/0"])
@@ -311,14 +239,3 @@ def test_the_facts_name_every_workload(daemon: Daemon) -> None:
     free = replace(unopened, work=ShareWork(allocated=False), totals=share.totals)
     daemon.publish(snapshots.snapshot(replace(gpu, shares=(free,))))
     assert "<dd>to nobody</dd>" in facts(daemon.client.get("/gpu/0").text, "whose")
-
-
-def test_a_gpu_by_uuid_index_and_instance(client: TestClient) -> None:
-    """UUID and index lead to one page; an instance has its own."""
-    uuid = snapshots.H100_DEVICE.uuid
-    for path in ("/gpu/0", f"/gpu/{uuid}"):
-        [row] = Page(client.get(path).text).rows
-        assert row["title"] == "GPU 0"
-    [row] = Page(client.get("/gpu/2?instance=1").text).rows
-    assert row["title"] == "GPU 2/1"
-    assert len(Page(client.get("/gpu/2").text).rows) == 3

@@ -7,12 +7,15 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.web.fairness import origin
 from exporter.web.server import protocol
-from exporter.web.server.limits import Limits
+from exporter.web.server.limits import Activity, Limits, Phase, timed_out
 from tests.waiting import wait_until
 from tests.web.server.site import GET, LARGE, Client, Site
 
@@ -222,3 +225,46 @@ def test_there_are_no_more_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> 
     for soft, most in ((1024, 512), (128, 64), (64, 4), (resource.RLIM_INFINITY, 512)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
         assert Limits().affordable().connections == most
+
+
+# When a connection has timed out, for every phase and moment
+
+LIMITS = Limits()
+NOW = 1000.0
+AGES = st.floats(0, 200)
+MOMENTS = AGES.map(lambda age: NOW - age)
+ACTIVITIES = st.builds(
+    Activity,
+    st.sampled_from(Phase),
+    MOMENTS,
+    st.sampled_from([0, 1, 1 << 20]),
+    MOMENTS,
+    st.none() | MOMENTS,
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "reason"),
+    [
+        (Phase.HANDSHAKE, 10, "handshake"),
+        (Phase.HEAD, 10, "head_timeout"),
+        (Phase.ANSWERING, 60, "stalled"),
+        (Phase.IDLE, 75, "idle"),
+        (Phase.CLOSING, 2, "closed"),
+    ],
+)
+def test_each_phase_has_its_time(phase: Phase, seconds: float, reason: str) -> None:
+    """From its first moment; only a stream may last."""
+    assert timed_out(Activity(phase, NOW - seconds + 0.1), NOW, LIMITS) is None
+    assert timed_out(Activity(phase, NOW - seconds), NOW, LIMITS) == reason
+    assert timed_out(Activity(Phase.STREAMING, 0.0), NOW, LIMITS) is None
+
+
+@given(ACTIVITIES)
+def test_no_connection_lasts_forever(activity: Activity) -> None:
+    """But a stream with nothing to send, or whose client reads; a byte now and then is too slow."""
+    later = NOW + 75
+    ends = timed_out(activity, later, LIMITS)
+    assert ends or (activity.phase is Phase.STREAMING and not activity.unsent_bytes)
+    ends = timed_out(replace(activity, progressed=later), later, LIMITS)
+    assert ends or activity.phase is Phase.STREAMING

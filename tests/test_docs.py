@@ -16,12 +16,10 @@ import yaml
 
 from exporter.cli.config import FLAGS
 from exporter.exposition.catalogue import CATALOGUE
-from tests.rows import label_names
 
 ROOT = Path(__file__).parent.parent
 GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = sorted((*ROOT.glob("*.md"), *GUIDES))
-PROMETHEUS_OWNS = {"job", "instance", "pod", "namespace", "container", "node", "cluster"}
 LABELS = {
     *("gpu_instance", "gpu_max", "gpu_idle_ratio", "gpu_idle_seconds_total"),
     *("gpu_seconds", "gpu_side_loader", "gpu_hours"),
@@ -75,24 +73,11 @@ def _text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def test_every_metric_is_documented() -> None:
-    """docs/metrics.md has one row for each family."""
-    rows = re.findall(r"^\| `([a-z0-9_]+)` \|", _text("docs/metrics.md"), re.MULTILINE)
-
-    assert sorted(rows) == sorted(CATALOGUE)
-
-
 def test_every_flag_is_documented() -> None:
     """docs/configuration.md has one row for each flag."""
     rows = re.findall(r"^\| `--([a-z.-]+)`", _text("docs/configuration.md"), re.MULTILINE)
 
     assert sorted(rows) == sorted(flag.name for flag in FLAGS)
-
-
-def test_no_family_uses_a_label_that_prometheus_owns() -> None:
-    """Such a label would come out as exported_job, and break joins."""
-    for family in CATALOGUE.values():
-        assert not PROMETHEUS_OWNS & set(label_names(family)), family.name
 
 
 def test_the_readme_has_the_first_rows_of_the_gpus() -> None:

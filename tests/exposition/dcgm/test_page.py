@@ -242,12 +242,6 @@ def test_without_its_first_line_it_is_a_page_of_dcgm(names: Names) -> None:
         assert getattr(activity, rate) == pytest.approx(getattr(own, rate) / own.seconds), rate
 
 
-def test_before_the_first_snapshot_it_has_no_series() -> None:
-    """And says what it is."""
-    assert samples(rendered(None)) == []
-    assert rendered(None).startswith(MADE_HERE)
-
-
 def test_lines_follow_the_values_and_the_work() -> None:
     """What is remembered of the last snapshot never outlives it."""
     page = DcgmPage("legacy", "node-1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exporter.model.training import TRAINING_DEGRADATIONS, Loader, TrainingTotals
+from exporter.model.training import Loader, TrainingTotals
 from tests import snapshots
 from tests.web.conftest import Daemon
 
@@ -23,24 +23,6 @@ def test_a_rank_that_has_done_nothing_yet(daemon: Daemon) -> None:
     assert rank["phases"] == {"data": {"wait_seconds_total": 0}}
     unknown = {"samples_total", "model_flops_total", "device", "data_wait_ratio", "verified"}
     assert not (unknown | {"owner"}) & set(rank)
-
-
-def test_what_is_not_measured_or_not_believed(daemon: Daemon) -> None:
-    """In words, beside the name that the metric counts it under."""
-    rank = replace(
-        snapshots.rank_on_gpu(), verified=False, degraded=("helper_thread", "unverified")
-    )
-    node = snapshots.snapshot(snapshots.h100_training(0))
-    daemon.publish(snapshots.with_training(node, rank))
-    [job] = daemon.client.get("/api/v1/training").json()["jobs"]
-    [shown] = job["ranks"]
-    assert shown["verified"] is False
-    assert shown["degraded"] == [
-        {"reason": reason, "meaning": TRAINING_DEGRADATIONS[reason]}
-        for reason in ("helper_thread", "unverified")
-    ]
-    [gpu] = daemon.client.get("/api/v1/gpus").json()["gpus"]
-    assert gpu["ranks"][0]["verified"] is False
 
 
 def test_a_clock_that_steps_back_makes_no_negative_age(daemon: Daemon) -> None:

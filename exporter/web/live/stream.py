@@ -83,16 +83,15 @@ class Streams:
     def __init__(
         self,
         views: Views,
-        most: int = MOST_STREAMS,
         clock: Callable[[], float] = time.monotonic,
         refused: Callable[[str], None] = uncounted,
     ) -> None:
-        """Take the views, the limit of streams, and what to call for each refused one."""
+        """Take the views, and what to call for each refused stream."""
         self.views = views
         self._refused = refused
         self._clock = clock
         self._thread = Threads("stream")
-        self._viewers: FairQueue[_Viewer] = FairQueue(most)
+        self._viewers: FairQueue[_Viewer] = FairQueue(MOST_STREAMS)
         """Changed in the event loop only; the publisher checks whether it is empty."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()

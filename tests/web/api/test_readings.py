@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from exporter.model.reading import Activity, group_and_instance
+from exporter.model.reading import SUSPENDED, Activity, group_and_instance
 from exporter.model.snapshot import Gpu
 from exporter.web.api.models.gpus import ReadingJson
 from exporter.web.api.readings import BOARD, readings
@@ -163,3 +163,12 @@ def _all(gpu: Gpu) -> list[ReadingJson]:
 def _read_at(gpu: Gpu) -> float:
     assert gpu.last_read_timestamp_seconds is not None
     return gpu.last_read_timestamp_seconds
+
+
+def test_of_a_gpu_that_is_down_there_is_one_line() -> None:
+    """When it was last read, and whether it sleeps."""
+    lost = snapshots.lost()
+    asleep = replace(lost, down_reason=SUSPENDED, states={"gpu": "suspended"})
+
+    assert [(e.reading, e.state, e.age_seconds) for e in _all(lost)] == [("gpu", "unreachable", 61)]
+    assert [(e.reading, e.state) for e in _all(asleep)] == [("gpu", "suspended")]

@@ -260,6 +260,13 @@ def test_each_phase_has_its_time(phase: Phase, seconds: float, reason: str) -> N
     assert timed_out(Activity(Phase.STREAMING, 0.0), NOW, LIMITS) is None
 
 
+def test_an_event_of_a_stream_has_a_minute_however_it_drips() -> None:
+    """A client that takes a byte now and then makes progress, and is too slow all the same."""
+    for seconds, expected in ((59.9, None), (60.0, "stalled")):
+        drips = Activity(Phase.STREAMING, NOW, 1, NOW, NOW - seconds)
+        assert timed_out(drips, NOW, LIMITS) == expected
+
+
 @given(ACTIVITIES)
 def test_no_connection_lasts_forever(activity: Activity) -> None:
     """But a stream with nothing to send, or whose client reads; a byte now and then is too slow."""

@@ -16,6 +16,7 @@ from exporter.exposition.catalogue import CATALOGUE
 from exporter.web.api import models
 from exporter.web.api.models.json import Json, json_name
 from tests.rows import label_names
+from tests.web.api import schema
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -58,6 +59,7 @@ def _fields() -> set[str]:
         importlib.import_module(f"{models.__name__}.{each.name}")
         for each in pkgutil.iter_modules(models.__path__)
     ]
+    modules.append(schema)  # answers that the daemon writes without a model
     kinds: set[Any] = {
         kind
         for module in modules

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -151,13 +151,6 @@ def test_it_asks_what_the_page_says(cluster: Cluster) -> None:
     assert cluster.server.queries == [queries()["reclaim"].replace("\n", " ")]
 
 
-def test_what_is_not_known_is_left_alone(cluster: Cluster) -> None:
-    """However long ago its notice was."""
-    cluster.notified(cluster.deployment, 9.0)
-    cluster.idle()
-    assert cluster.run() == []
-
-
 @pytest.mark.parametrize("answer", [None, {"status": "error", "error": "timeout"}, {}])
 def test_a_prometheus_that_fails_stops_nothing(cluster: Cluster, answer: Object | None) -> None:
     """And the run fails, so that somebody sees it."""
@@ -177,13 +170,6 @@ def test_the_first_run_only_notifies(cluster: Cluster) -> None:
     assert event[:2] == ("POST", EVENTS)
     assert event[2]["reason"] == "GpuIdle"
     assert event[2]["involvedObject"]["name"] == "notebook"
-
-
-def test_within_the_grace_nothing_happens(cluster: Cluster) -> None:
-    """The notice is not repeated either."""
-    cluster.notified(cluster.deployment, 0.5)
-    cluster.idle(POD)
-    assert cluster.run() == []
 
 
 def test_after_the_grace_it_scales_down(cluster: Cluster) -> None:
@@ -209,30 +195,42 @@ def test_work_after_the_notice_begins_the_grace_anew(cluster: Cluster) -> None:
     assert event[2]["reason"] == "GpuIdle"
 
 
-@pytest.mark.parametrize("at", [DEPLOYMENT, f"/api/v1/namespaces/team-a/pods/{POD}"])
-def test_who_opted_out_is_left_alone(cluster: Cluster, at: str) -> None:
-    """Without a notice, too."""
-    cluster.notified(cluster.deployment, 1.5)
-    cluster.server.answers[at]["metadata"]["labels"] = OPTED_OUT
-    cluster.idle(POD)
-    assert cluster.run() == []
+def _opted_out(cluster: Cluster, path: str) -> None:
+    cluster.server.answers[path]["metadata"]["labels"] = OPTED_OUT
 
 
-def test_a_pod_that_began_lately_is_left_alone(cluster: Cluster) -> None:
-    """A StatefulSet's pod comes back under the name that Prometheus knows for hours."""
-    cluster.notified(cluster.deployment, 1.5)
-    cluster.pod(POD, "ReplicaSet", "notebook-6d4", began=1.0)
-    cluster.idle(POD)
-    assert cluster.run() == []
-
-
-@pytest.mark.parametrize(("spec", "now"), [(2, 2), (1, 2), (2, 1)])
-def test_one_pod_that_is_not_known_keeps_all(cluster: Cluster, spec: int, now: int) -> None:
-    """Whether it is to come, is there, or is to go."""
-    cluster.notified(cluster.deployment, 1.5)
+def _replicas(cluster: Cluster, spec: int, now: int) -> None:
     cluster.deployment["spec"]["replicas"] = spec
     cluster.deployment["status"]["replicas"] = now
+
+
+LEFT_ALONE: Mapping[str, Callable[[Cluster], object]] = {
+    "it is not known to be idle": lambda cluster: cluster.idle(),
+    "its notice is young": lambda cluster: cluster.notified(cluster.deployment, 0.5),
+    "its owner opted out": lambda cluster: _opted_out(cluster, DEPLOYMENT),
+    "its pod opted out": lambda cluster: _opted_out(
+        cluster, f"/api/v1/namespaces/team-a/pods/{POD}"
+    ),
+    # A StatefulSet's pod comes back under the name that Prometheus knows for hours.
+    "its pod began lately": lambda cluster: cluster.pod(
+        POD, "ReplicaSet", "notebook-6d4", began=1.0
+    ),
+    "another pod is not known": lambda cluster: _replicas(cluster, 2, 2),
+    "another pod is to go": lambda cluster: _replicas(cluster, 1, 2),
+    "another pod is to come": lambda cluster: _replicas(cluster, 2, 1),
+    # It would scale it up again.
+    "another controller owns it": lambda cluster: cluster.deployment["metadata"].update(
+        ownerReferences=[cluster.reference("LeaderWorkerSet", "x")]
+    ),
+}
+
+
+@pytest.mark.parametrize("why", LEFT_ALONE)
+def test_what_is_left_alone(cluster: Cluster, why: str) -> None:
+    """Although its pod was idle since its notice, an hour and a half ago; no notice is repeated."""
+    cluster.notified(cluster.deployment, 1.5)
     cluster.idle(POD)
+    LEFT_ALONE[why](cluster)
     assert cluster.run() == []
 
 
@@ -257,15 +255,6 @@ def test_bare_pods_and_other_jobs_are_left_alone(cluster: Cluster) -> None:
     cluster.pod("bare")
     cluster.pod("ray-head", "RayCluster", "ray")
     cluster.idle("train-x", "bare", "ray-head")
-    assert cluster.run() == []
-
-
-@pytest.mark.parametrize("kind", ["Notebook", "LeaderWorkerSet"])
-def test_what_another_controller_owns_is_left_alone(cluster: Cluster, kind: str) -> None:
-    """It would scale it up again."""
-    cluster.notified(cluster.deployment, 1.5)
-    cluster.deployment["metadata"]["ownerReferences"] = [cluster.reference(kind, "x")]
-    cluster.idle(POD)
     assert cluster.run() == []
 
 
@@ -393,13 +382,11 @@ def test_on_one_machine_the_daemon_is_asked(hub: Hub) -> None:
     ids=["active", "activity-unknown", "just-started", "not-ready", "of-another-hub", "no-pod"],
 )
 def test_a_server_of_which_not_both_is_known_stays(hub: Hub, changed: Object) -> None:
-    """Idle GPUs are not enough."""
+    """Idle GPUs are not enough, and GPUs of which Prometheus has nothing are not idle."""
+    unchanged = dict(hub.model)
     hub.model |= changed
     assert hub.stopped() == []
-
-
-def test_unknown_gpus_keep_a_server(hub: Hub) -> None:
-    """Prometheus answers, and has nothing."""
+    hub.model |= unchanged
     hub.server.idle()
     assert hub.stopped() == []
 

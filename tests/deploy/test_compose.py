@@ -51,7 +51,12 @@ def test_every_file_is_known() -> None:
 
 @pytest.mark.parametrize(
     "files",
-    [[BASE], [BASE, GPU], *([BASE, GPU, path] for path in OVERLAYS.values()), FILES],
+    [
+        [BASE],
+        [BASE, GPU],
+        *(pytest.param([BASE, GPU, path], marks=pytest.mark.slow) for path in OVERLAYS.values()),
+        FILES,
+    ],
     ids=["demo", "gpu", *OVERLAYS, "all"],
 )
 def test_files_are_read_by_compose(files: list[Path]) -> None:

@@ -510,13 +510,13 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet("free", 60, held(0, held_value=0)),
         quiet("a notebook at lunch", 90, held(1, {"class": "notebook"})),
         quiet("a server at night", 300, held(1, {"class": "serving"})),
-        quiet("a display", 180, held(1, {"class": "display"})),
-        quiet("a monitoring tool", 180, held(1, {"class": "system"})),
+        quiet("a display", 60, held(1, {"class": "display"})),
+        quiet("a monitoring tool", 60, held(1, {"class": "system"})),
         quiet("a job that has just begun", 25, held(1)),
         quiet(
             "many short ones, of which each does nothing",
-            180,
-            held_by(*((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(9))),
+            100,
+            held_by(*((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(5))),
         ),
         quiet(
             "a server after another that waited",
@@ -549,7 +549,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet(
             "opened now and then",
-            180,
+            90,
             given(
                 ("team-a/train-0", 0, 1e9),
                 held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),

@@ -102,7 +102,14 @@ def from_checkout(wheel: Path, folder: Path) -> Installed:
     return Installed(command, Path(sys.executable))
 
 
-@pytest.fixture(scope="module", params=[in_venv, linked, for_user, with_target, from_checkout])
+@pytest.fixture(
+    scope="module",
+    params=[
+        linked,
+        from_checkout,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (in_venv, for_user, with_target)),
+    ],
+)
 def installation(
     request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Installed:

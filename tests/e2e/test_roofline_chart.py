@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -165,43 +166,38 @@ def test_gpu_models_and_bounds(serve: Serve, view: OpenPage) -> None:
     expect(absent).to_have_text(re.compile("^Not measured or reported: Where the time goes, "))
 
 
-@pytest.mark.parametrize(
-    ("work", "traffic", "corners"),
-    [
-        # The slope meets the left edge above the bottom.
-        ((0, 8e12), (0, 320e9), [(0.1, 1e10), (0.1, 3.2e10), (25, 8e12), (1e4, 8e12), (1e4, 1e10)]),
-        # It starts at the bottom.
-        ((0, 8e12), (0, 50e9), [(0.2, 1e10), (160, 8e12), (1e4, 8e12), (1e4, 1e10)]),
-        # All of the work is possible at the left edge.
-        ((0, 2e10), (0, 320e9), [(0.1, 1e10), (0.1, 2e10), (1e4, 2e10), (1e4, 1e10)]),
-        # The least traffic is a slope as well, cut at the right edge.
-        (
-            (1e12, 8e12),
-            (2e8, 8e10),
-            [(12.5, 1e12), (100, 8e12), (1e4, 8e12), (1e4, 2e12), (5000, 1e12)],
-        ),
-    ],
+AREAS: Sequence[tuple[tuple[float, float], tuple[float, float], list[tuple[float, float]]]] = (
+    # The slope meets the left edge above the bottom.
+    ((0, 8e12), (0, 320e9), [(0.1, 1e10), (0.1, 3.2e10), (25, 8e12), (1e4, 8e12), (1e4, 1e10)]),
+    # It starts at the bottom.
+    ((0, 8e12), (0, 50e9), [(0.2, 1e10), (160, 8e12), (1e4, 8e12), (1e4, 1e10)]),
+    # All of the work is possible at the left edge.
+    ((0, 2e10), (0, 320e9), [(0.1, 1e10), (0.1, 2e10), (1e4, 2e10), (1e4, 1e10)]),
+    # The least traffic is a slope as well, cut at the right edge.
+    (
+        (1e12, 8e12),
+        (2e8, 8e10),
+        [(12.5, 1e12), (100, 8e12), (1e4, 8e12), (1e4, 2e12), (5000, 1e12)],
+    ),
 )
-def test_the_area_of_an_estimate_follows_its_bounds(
-    serve: Serve,
-    view: OpenPage,
-    work: tuple[float, float],
-    traffic: tuple[float, float],
-    corners: list[tuple[float, float]],
-) -> None:
+"""Bounds of work and traffic, and the corners between them."""
+
+
+def test_the_area_of_an_estimate_follows_its_bounds(serve: Serve, view: OpenPage) -> None:
     """On axes from 0.1 to 1e4 FLOP/B and from 1e10 FLOP/s; known by hand."""
     shown = view().open(serve(snapshots.EXAMPLES["idle"]).url)
     found = shown.page.evaluate(
         """async (bounds) => {
           const {boundsCorners} = await import(
             document.querySelector("link[href$='geometry.js']").href);
-          return boundsCorners(...bounds, [0.1, 1e4], 1e10);
+          return bounds.map((each) => boundsCorners(...each, [0.1, 1e4], 1e10));
         }""",
-        [work, traffic],
+        [[work, traffic] for work, traffic, _ in AREAS],
     )
-    assert [corner for corner, _ in itertools.groupby(found)] == [
-        pytest.approx(corner) for corner in corners
-    ]
+    for area, (*_, corners) in zip(found, AREAS, strict=True):
+        assert [corner for corner, _ in itertools.groupby(area)] == [
+            pytest.approx(corner) for corner in corners
+        ]
 
 
 def _t4(**seen: Any) -> Snapshot:

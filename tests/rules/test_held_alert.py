@@ -30,8 +30,11 @@ def load(on: float, off: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("doing", "fires"),
-    [(load(2, 1), False), (load(0.5, 4.5), False), ({"utilization": 0, "power": 115}, True)],
-    ids=["2 s of 3", "0.5 s of 5", "at rest"],
+    [
+        pytest.param(load(2, 1), False, marks=pytest.mark.slow, id="2 s of 3"),
+        pytest.param(load(0.5, 4.5), False, id="0.5 s of 5"),
+        pytest.param({"utilization": 0, "power": 115}, True, id="at rest"),
+    ],
 )
 def test_a_job_whose_counters_stand_still_is_not_held_idle(
     doing: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fires: bool

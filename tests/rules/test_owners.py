@@ -97,7 +97,6 @@ def test_cost_by_owner(tmp_path: Path) -> None:
     """Of what has a price; nothing else has a cost, not even 0."""
     a, b = {**JOB, "owner": "team-a/train"}, {**JOB, "owner": "team-b/infer"}
     at, name, euros = 3 * HOUR + 10 * MINUTE, "owner:gpu_cost:sum1d", {"currency": "EUR"}
-    check(tmp_path, at_prices(), value(name, at))
     check(tmp_path, at_prices(**{T4: 9}), value(name, at))
     check(tmp_path, at_prices(**{H100: 2}), value(name, at, ({**a, **euros}, 6), to=0.2))
     both = at_prices(**{H100: 2, f"{H100} MIG": 0.5})

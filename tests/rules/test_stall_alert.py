@@ -26,7 +26,10 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize(("wait", "compute"), [(15, 15), (60, 60), (5, 15), (300, 300)])
+@pytest.mark.parametrize(
+    ("wait", "compute"),
+    [(5, 15), (300, 300), *(pytest.param(each, each, marks=pytest.mark.slow) for each in (15, 60))],
+)
 def test_a_starving_job_raises_its_alert(wait: float, compute: float, tmp_path: Path) -> None:
     """Through client, ledger, publisher, page and rules; the GPU idles exactly while it waits."""
     with Starving(poll_seconds=POLL_SECONDS) as job:

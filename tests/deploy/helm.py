@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,13 @@ def rendering(
     values: Values | None = None, *words: str, chart: Path = CHART
 ) -> subprocess.CompletedProcess[str]:
     """What `helm template` says of these values."""
+    return _rendered(yaml.safe_dump(dict(values or {})), words, chart)
+
+
+@cache
+def _rendered(values: str, words: tuple[str, ...], chart: Path) -> subprocess.CompletedProcess[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
-        yaml.safe_dump(dict(values or {}), file)
+        file.write(values)
         file.flush()
         return helm("template", NAME, str(chart), "--values", file.name, *words)
 

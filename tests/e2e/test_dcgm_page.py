@@ -135,11 +135,6 @@ ASKED = (
         0,
     ),
     Asked(
-        f"DCGM_FI_DEV_POWER_USAGE{{{F}}}",
-        f"DCGM_FI_DEV_BOARD_POWER_WATTS{{{F}}}",
-        {"0": 500, "1": 50, "2": 300},
-    ),
-    Asked(
         f"sum(DCGM_FI_DEV_POWER_USAGE{{{F}}})", f"sum(DCGM_FI_DEV_BOARD_POWER_WATTS{{{F}}})", 850
     ),
     Asked(
@@ -158,11 +153,6 @@ ASKED = (
         'DCGM_FI_DEV_FB_USED_BYTES{instance=~"127.*", gpu=~"0|2"} / 1024^2',
         {"0": 60750, "2/1": 10000, "2/2": 20000},
         0,
-    ),
-    Asked(
-        'DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{instance=~"127.*", gpu=~"0|1"}',
-        'DCGM_FI_PROF_TENSOR_UTIL_RATIO{instance=~"127.*", gpu=~"0|1"}',
-        {"0": 0.6},
     ),
     # Its newer form, which also knows MIG.
     Asked(
@@ -186,18 +176,6 @@ ASKED = (
         0,
     ),
     Asked(
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 or DCGM_FI_DEV_ECC_DBE_AGG_TOTAL > 10",
-        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 or DCGM_FI_DEV_ECC_DBE_AGG_TOTAL > 10",
-        {"0": 2},
-        0,
-    ),
-    Asked(
-        'DCGM_FI_DEV_FB_USED{gpu="0"} / (DCGM_FI_DEV_FB_USED + DCGM_FI_DEV_FB_FREE)',
-        'DCGM_FI_DEV_FB_USED_BYTES{gpu="0"} / (DCGM_FI_DEV_FB_USED_BYTES'
-        " + DCGM_FI_DEV_FB_FREE_BYTES)",
-        {"0": 0.75},
-    ),
-    Asked(
         '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
         '100 * rate(DCGM_FI_DEV_POWER_VIOLATION{gpu="0"}[5s]) / 1e9',
         {"0": 25},
@@ -210,23 +188,7 @@ ASKED = (
         0.1,
     ),
     # Links, pipes and media.
-    Asked(
-        "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
-        "sum by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES + DCGM_FI_PROF_PCIE_TX_BYTES)",
-        {"0": 3e9},
-    ),
-    Asked(
-        'DCGM_FI_DEV_DEC_UTIL{gpu="0"} - DCGM_FI_DEV_ENC_UTIL{gpu="0"}',
-        '100 * (DCGM_FI_DEV_DEC_UTIL_RATIO{gpu="0"} - DCGM_FI_DEV_ENC_UTIL_RATIO{gpu="0"})',
-        {"0": 10},
-    ),
     # What there is.
-    Asked(
-        "count by (Hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_DEV_SM_CLOCK)",
-        "count by (hostname, gpu, GPU_I_PROFILE, GPU_I_ID) (DCGM_FI_DEV_SM_CLOCK_HERTZ)",
-        {"0": 1, "1": 1, "2/1": 1, "2/2": 1},
-        0,
-    ),
     Asked(
         f'count by (gpu) (DCGM_FI_DEV_GPU_TEMP{{DCGM_FI_DRIVER_VERSION="{DRIVER}",device="nvidia1",'
         'modelName="Tesla T4",pci_bus_id=~"00000000:.*"})',

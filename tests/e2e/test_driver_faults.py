@@ -73,7 +73,7 @@ def _refuses(driver: FakeNvml, folder: Path) -> _NoDriver:
     ("case", "expected"),
     [
         pytest.param(_nowhere, "libnvidia-ml.so.1 cannot be loaded", marks=needs_no_driver),
-        (_wrong_path, "--nvml.library"),
+        pytest.param(_wrong_path, "--nvml.library", marks=pytest.mark.slow),
         (_refuses, "the NVIDIA driver is not loaded, or its device nodes"),
     ],
     ids=["nowhere", "wrong-path", "init-refuses"],

@@ -70,8 +70,11 @@ def _wait_until_hung(daemon: Daemon, gpus: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("signal", "hung"),
-    [(SIGTERM, ()), (SIGTERM, ("0", "1")), (SIGINT, ("0",))],
-    ids=["TERM", "TERM-all-hung", "INT-one-hung"],
+    [
+        pytest.param(SIGTERM, (), marks=pytest.mark.slow, id="TERM"),
+        pytest.param(SIGTERM, ("0", "1"), id="TERM-all-hung"),
+        pytest.param(SIGINT, ("0",), id="INT-one-hung"),
+    ],
 )
 @retry_once
 def test_stops_within_two_seconds(

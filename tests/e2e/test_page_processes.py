@@ -29,7 +29,7 @@ def at_work(cpu_cores: float, count: int = 3) -> Snapshot:
     return snapshots.snapshot(replace(gpu, shares=(share,)))
 
 
-@pytest.mark.parametrize("size", ["phone", "laptop"])
+@pytest.mark.parametrize("size", ["phone", pytest.param("laptop", marks=pytest.mark.slow)])
 def test_the_processes_of_a_gpu(serve: Serve, view: OpenPage, size: str) -> None:
     """They fit, without a serious finding, and are new every 10 s; what is unfolded stays so."""
     live = serve(at_work(1.5, 40))

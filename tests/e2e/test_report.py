@@ -12,7 +12,6 @@ from exporter.cli.report.figures import report
 from exporter.cli.report.html import page
 from exporter.cli.report.queries import Range, Sample
 from tests.cli.report.answers import HOSTILE
-from tests.e2e.browser import SCHEMES
 from tests.e2e.conftest import OpenPage
 
 DAY, END = 86400, 1_773_014_400
@@ -49,7 +48,7 @@ def _answers(owners: int) -> dict[str, list[Sample]]:
 
 
 @pytest.mark.parametrize("owners", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_page_of_a_week(owners: int, scheme: str, view: OpenPage, tmp_path: Path) -> None:
     """On a laptop and on a phone, in both schemes; hostile names are shown and do nothing."""
     file = tmp_path / "report.html"

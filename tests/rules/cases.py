@@ -544,7 +544,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet(
             "after a long start",
-            120,
+            60,
             given(("team-a/train-0", 0, 1e9), held_value=piecewise((0, 0), (1680, 1))),
         ),
         quiet(
@@ -555,10 +555,10 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
                 held_value=lambda at: float(at % (20 * MINUTE) < 2 * MINUTE),
             ),
         ),
-        quiet("given to nobody", 120, given()),
+        quiet("given to nobody", 60, given()),
         quiet(
             "nobody says to whom it is given",
-            120,
+            60,
             [gauge("gpu_held", 0), workload("container", id="0" * 64)],
         ),
     ],
@@ -612,8 +612,8 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
             ],
             {**GPU, **WARNING},
         ),
-        quiet("says so without being there", 60, intruder(stall=0.4)),
-        quiet("a little", 60, rank(stall=0.1)),
+        quiet("says so without being there", 40, intruder(stall=0.4)),
+        quiet("a little", 40, rank(stall=0.1)),
         quiet(
             "another run of one name warms up",
             180,
@@ -638,7 +638,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet("warms up", 24, rank(stall=0.4)),
         quiet(
             "measured, so that nothing has to be found from outside",
-            60,
+            40,
             [*rank(stall=0.1), *found_to_wait(0.4)],
         ),
     ],
@@ -648,9 +648,9 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         fires("where only host time is known", 35, rank(waited=0.1), {**rank_labels(), **WARNING}),
         fires("without a GPU", 35, rank(waited=0.1, verified=None), {**rank_labels(), **WARNING}),
-        quiet("says so without being there", 90, intruder(checkpoint=0.1, waited=0.1)),
-        quiet("seldom", 90, rank(checkpoint=0.01)),
-        quiet("beside the GPU's work", 90, rank(checkpoint=0.01, waited=0.2)),
+        quiet("says so without being there", 50, intruder(checkpoint=0.1, waited=0.1)),
+        quiet("seldom", 50, rank(checkpoint=0.01)),
+        quiet("beside the GPU's work", 50, rank(checkpoint=0.01, waited=0.2)),
         quiet("at the start", 25, rank(checkpoint=0.2)),
     ],
     "GpuPossibleCollectiveHang": [
@@ -695,7 +695,7 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet(
             "the tensor pipe of the others is no longer read",
-            60,
+            40,
             [
                 *(row for i in range(4) for row in rank(i, stall=0, job="gpt")),
                 *(
@@ -731,17 +731,17 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet(
             "says so without being there",
-            60,
+            40,
             [*(row for i in range(2) for row in rank(i)), *intruder(2, stall=0.15, job="resnet")],
         ),
         quiet(
             "all wait for data",
-            60,
+            40,
             [row for i in range(4) for row in (*rank(i, stall=0.4), *work(0.3, 0.6, i))],
         ),
         quiet(
             "unrelated runs of one name",
-            120,
+            60,
             [
                 row
                 for i, (stall, tensor) in enumerate(((0.01, 0.6), (0.12, 0.2), (0.02, 0.25)))
@@ -753,14 +753,14 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         ),
         quiet(
             "the others, which are gone, did not wait",
-            120,
+            80,
             [
                 *(row for i in range(1, 4) for row in rank(i, stall=0.01, end=40 * MINUTE)),
                 *rank(0),
                 idle_phase(total((0, 0.01), (40 * MINUTE, 0.3))),
             ],
         ),
-        quiet("alone", 60, [*rank(0, stall=0.4), *work(0.3, 0.6, 0)]),
+        quiet("alone", 40, [*rank(0, stall=0.4), *work(0.3, 0.6, 0)]),
     ],
     "GpuThermalThrottling": [
         fires("hot", 16, throttled(0.3, "hw_thermal"), {**GPU, **WARNING}),

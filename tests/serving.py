@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import HTTPServer
 
 POLL_SECONDS = 0.01
+
+
+def free_port() -> int:
+    """Return a port for a program that does not say which one it chose."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from tests.benchmarks.rig import (
 from tests.benchmarks.scraper import Scraper
 from tests.e2e.processes import Process
 from tests.fake_nvml import FakeNvml
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 PEER = "nvitop-exporter"
@@ -80,7 +80,7 @@ class Running:
         self.latency_us = latency_us
         self._gpus = gpus
         self._fake = FakeNvml(directory, busy_node(gpus, latency_us=latency_us, pids=pids))
-        self._port = port = _free_port()
+        self._port = port = free_port()
         words = [word.format(port=port) for word in COMMANDS[name]]
         environ = {**CACHED, **self._fake.environment()}
         self._process = Process([sys.executable, *words], directory / "process", environ)
@@ -253,11 +253,6 @@ def _jobs(count: int) -> Iterator[list[int]]:
         for job in jobs:
             job.kill()
             job.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -21,15 +21,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import yaml
 
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import THRESHOLDS, Value, load
-from exporter.cli.config import load as settings
-from exporter.cli.wiring import Parts
-from exporter.web.server.counts import Counts
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import machine, rss_mb, table
 from tests.benchmarks.rules import (
@@ -44,9 +40,10 @@ from tests.benchmarks.rules import (
     served,
 )
 from tests.clocks import ManualClock
-from tests.deploy.series import GPUS, series, subject
+from tests.deploy.series import GPUS, node_pages, series, subject
 from tests.e2e.prometheus import PrometheusServer
-from tests.e2e.stores import STALE, Samples, VictoriaMetrics, free_port, parsed
+from tests.e2e.stores import Samples, VictoriaMetrics, parsed, samples_of
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 JITTER_SECONDS = 0.0005
@@ -75,21 +72,16 @@ def simulated(seed: int, hours: float, end: int) -> Simulated:
     drift, node = random.Random(seed), Simulated()
     start = end - round(hours * 3600)
     clock = ManualClock(float(start), 0.0)
-    words = ("--demo", f"--demo.seed={seed}", f"--poll.interval={SCRAPE_SECONDS}s")
-    with mock.patch("exporter.cli.wiring.node_clock", return_value=clock):
-        parts = Parts(settings(words, {}), Counts())
-    last: set[str] = set()
-    for at in range(start, end, SCRAPE_SECONDS):
-        clock.advance(at + drift.gauss(0.0, JITTER_SECONDS) - clock.time() + SCRAPE_SECONDS)
-        parts.publisher.tick()
-        node.page = parts.pages.page("text-0.0.4", zipped=False).decode()
-        lines = [line for line in node.page.splitlines() if not line.startswith("#")]
-        now = dict(line.rsplit(" ", 1) for line in lines)
-        for name, value in now.items():
-            node.samples.setdefault(name, []).append((1000 * at, float(value)))
-        for name in last - set(now):
-            node.samples[name].append((1000 * at, STALE))
-        last = set(now)
+    flags = ("--demo", f"--demo.seed={seed}", f"--poll.interval={SCRAPE_SECONDS}s")
+    ticks = node_pages(flags, clock)
+
+    def pages() -> Iterator[tuple[int, str]]:
+        for at in range(start, end, SCRAPE_SECONDS):
+            clock.advance(at + drift.gauss(0.0, JITTER_SECONDS) - clock.time() + SCRAPE_SECONDS)
+            node.page = next(ticks)
+            yield 1000 * at, node.page
+
+    node.samples = samples_of(pages())
     return node
 
 

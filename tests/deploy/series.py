@@ -8,6 +8,7 @@ A node of eight GPUs has as many as the demo's, at most, within an hour.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +18,8 @@ from unittest import mock
 
 from exporter.cli.config import load
 from exporter.cli.wiring import Parts
+from exporter.clock import Clock
 from exporter.exposition.family import Level
-from exporter.model.snapshot import Snapshot
 from exporter.web.server.counts import Counts
 from tests.clocks import ManualClock
 
@@ -73,13 +74,22 @@ def demo_pages(level: Level, *words: str) -> tuple[Sequence[str], ...]:
 def _demo_pages(level: Level, words: Sequence[str]) -> Iterator[str]:
     clock = ManualClock(0.0, 0.0)
     flags = ("--demo", f"--metrics.level={level}", f"--poll.interval={STEP_SECONDS}s", *words)
+    for page in itertools.islice(node_pages(flags, clock), HOUR_SECONDS // STEP_SECONDS):
+        assert page.count("\ngpu_up{") == GPUS
+        clock.advance(STEP_SECONDS)
+        yield page
+
+
+def node_pages(flags: Sequence[str], clock: Clock) -> Iterator[str]:
+    """Return the pages of a node, one for each tick, at which the clock stands where it is then."""
     with mock.patch("exporter.cli.wiring.node_clock", return_value=clock):
         parts = Parts(load(flags, {}), Counts())
-    while clock.time() < HOUR_SECONDS:
-        snapshot: Snapshot = parts.publisher.tick()
-        assert len(snapshot.gpus) == GPUS
-        clock.advance(STEP_SECONDS)
-        yield parts.pages.page("text-0.0.4", zipped=False).decode()
+
+    def ticked() -> str:
+        parts.publisher.tick()
+        return parts.pages.page("text-0.0.4", zipped=False).decode()
+
+    return iter(ticked, None)
 
 
 def most_series() -> Mapping[str, int]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import socket
 import struct
 import tempfile
 import urllib.parse
@@ -15,14 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import yaml
 
 from deploy.prometheus import prices, render_rules, thresholds
-from exporter.cli.config import load
-from exporter.cli.wiring import Parts
-from exporter.web.server.counts import Counts
 from tests.benchmarks.remote_write import (
     encode_labels,
     encode_samples,
@@ -32,6 +27,7 @@ from tests.benchmarks.remote_write import (
 from tests.clocks import ManualClock
 from tests.dashboards.grafana import Prometheus, Series
 from tests.dashboards.test_serving import server
+from tests.deploy.series import node_pages
 from tests.e2e.processes import Process
 from tests.rules.promtool import Series as Promised
 
@@ -75,25 +71,33 @@ def parsed(series: str, instance: str) -> Labels:
     return {"__name__": name, **dict(pairs), "job": "roofline-exporter", "instance": instance}
 
 
-def _scraped(instance: str, scenario: str) -> list[Written]:
-    clock = ManualClock(float(START - LEAD_SECONDS), 0.0)
-    words = ("--demo", f"--demo.scenario={scenario}", f"--poll.interval={SCRAPE_SECONDS}s")
-    with mock.patch("exporter.cli.wiring.node_clock", return_value=clock):
-        parts = Parts(load(words, {}), Counts())
+def samples_of(pages: Iterable[tuple[int, str]]) -> dict[str, Samples]:
+    """Return what is on pages at Unix times in milliseconds by series, marked where one ends."""
     found: dict[str, Samples] = {}
     last: set[str] = set()
-    while clock.time() <= END:
-        parts.publisher.tick()
-        at = round(1000 * clock.time())
-        page = parts.pages.page("text-0.0.4", zipped=False).decode()
+    for at, page in pages:
         lines = [line for line in page.splitlines() if not line.startswith("#")]
-        now = dict(line.rsplit(" ", 1) for line in ["up 1", *lines])
+        now = dict(line.rsplit(" ", 1) for line in lines)
         for series, value in now.items():
             found.setdefault(series, []).append((at, float(value)))
         for series in last - set(now):
             found[series].append((at, STALE))
         last = set(now)
-        clock.advance(SCRAPE_SECONDS)
+    return found
+
+
+def _scraped(instance: str, scenario: str) -> list[Written]:
+    clock = ManualClock(float(START - LEAD_SECONDS), 0.0)
+    flags = ("--demo", f"--demo.scenario={scenario}", f"--poll.interval={SCRAPE_SECONDS}s")
+
+    def pages() -> Iterator[tuple[int, str]]:
+        for page in node_pages(flags, clock):
+            yield round(1000 * clock.time()), f"up 1\n{page}"
+            clock.advance(SCRAPE_SECONDS)
+            if clock.time() > END:
+                return
+
+    found = samples_of(pages())
     return [Written(parsed(series, instance), samples) for series, samples in found.items()]
 
 
@@ -149,13 +153,6 @@ def prometheus(program: str, folder: Path) -> Store:
     """A Prometheus that scrapes nothing, and takes what is late."""
     flags = ["--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y"]
     return Store(program, folder, 0, "15s", PAST, flags)
-
-
-def free_port() -> int:
-    """Return a port for a program that does not say which one it chose."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class VictoriaMetrics(Store):

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,13 @@ import yaml
 
 from deploy.prometheus.thresholds import BadThresholds, load, seconds
 from exporter.model.xids import XIDS
+from tests.benchmarks.rules import served
 from tests.conftest import require_tool
 from tests.e2e.alerting import write_rules
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.cases import CASES, NODE, Case
 from tests.rules.rules import ALERTS
-from tests.serving import serving
 from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 60.0
@@ -69,26 +67,6 @@ def _page(case: Case, base: float) -> str:
     return "".join(lines)
 
 
-@contextlib.contextmanager
-def _served(cases: Sequence[Case]) -> Iterator[int]:
-    base = time.time() - SINCE_SECONDS
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = _page(cases[int(self.path.split("/")[1])], base).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            with contextlib.suppress(OSError):  # Prometheus ended, or did not wait.
-                self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
-        yield port
-
-
 def _config(port: int, count: int, rules: Path) -> str:
     targets = [
         {
@@ -128,7 +106,8 @@ def test_every_text_is_complete(tmp_path: Path, processes: list[Process]) -> Non
         for rule in both
         if name not in ELSEWHERE
     }
-    with _served(cases) as port:
+    base = time.time() - SINCE_SECONDS
+    with served(lambda number: _page(cases[number], base).encode()) as port:
         config = _config(port, len(cases), rules)
         server = PrometheusServer(
             require_tool("prometheus"), tmp_path / "server", port, "1s", config

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -19,6 +18,7 @@ import pytest
 from tests.e2e.daemons import COMMAND, START_SECONDS
 from tests.e2e.processes import ROOT, environment
 from tests.pipes import fill
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 STOP_SECONDS = 5.0
@@ -36,11 +36,6 @@ class Muted:
     def metrics(self) -> str:
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
             return str(answer.read(), "utf-8")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -113,7 +108,7 @@ def test_a_reader_that_comes_back_gets_what_waited(tmp_path: Path) -> None:
         assert b"msg=stopped" in os.read(daemon.reader, 65536)
 
 
-@pytest.mark.parametrize("sink", ["/dev/full", "closed"])
+@pytest.mark.parametrize("sink", [pytest.param("/dev/full", marks=pytest.mark.slow), "closed"])
 def test_a_standard_error_that_takes_nothing_changes_nothing(tmp_path: Path, sink: str) -> None:
     """It is full, or was closed before the start."""
     port = free_port()

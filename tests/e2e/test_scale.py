@@ -20,7 +20,8 @@ from tests.e2e.alerting import Alertmanager
 from tests.e2e.conftest import StartDaemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
-from tests.e2e.stores import VictoriaMetrics, free_port
+from tests.e2e.stores import VictoriaMetrics
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

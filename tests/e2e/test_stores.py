@@ -33,7 +33,6 @@ from tests.e2e.stores import (
     Store,
     VictoriaMetrics,
     counters_change,
-    free_port,
     nameless,
     over_time,
     prometheus,
@@ -45,6 +44,7 @@ from tests.e2e.stores import (
 from tests.rules.promtool import STEP_SECONDS, Series
 from tests.rules.rules import ALERTS, RECORDED, RECORDED_NAME, only, read_by
 from tests.rules.test_alerts import FIRING
+from tests.serving import free_port
 
 pytestmark = pytest.mark.slow
 SAME = 1e-6

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import struct
-import urllib.request
 from collections.abc import Iterable, Mapping
+
+from tests.serving import answer_of
 
 _SAMPLE = struct.Struct("<3sdc")
 _LITERAL_BYTES = 1 << 24
@@ -61,7 +62,4 @@ def snappy(content: bytes) -> bytes:
 
 def write(url: str, request: bytes) -> None:
     """Send a write request."""
-    call = urllib.request.Request(f"{url}/api/v1/write", snappy(request), _HEADERS)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(call, timeout=60) as response:
-        response.read()
+    answer_of(f"{url}/api/v1/write", snappy(request), _HEADERS, timeout=60)

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +42,7 @@ from tests.clocks import ManualClock
 from tests.deploy.series import GPUS, node_pages, series, subject
 from tests.e2e.prometheus import PrometheusServer
 from tests.e2e.stores import Samples, VictoriaMetrics, parsed, samples_of
-from tests.serving import free_port
+from tests.serving import answer_of, free_port
 from tests.waiting import wait_until
 
 JITTER_SECONDS = 0.0005
@@ -155,10 +154,7 @@ class Measured(PrometheusServer):
         return self.recorded()
 
     def _read(self, path: str, data: bytes | None = None) -> bytes:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.address}{path}", data, timeout=120) as answer:
-            body: bytes = answer.read()
-            return body
+        return answer_of(f"http://{self.address}{path}", data, timeout=120)
 
 
 @dataclass

@@ -58,7 +58,6 @@ CUPTI_WORK = {
 }  # fmt: skip
 CUPTI_FIELDS = list(CUPTI_WORK)
 QUIET = {"idle", "free", "held idle", "often idle"}
-POLL_LIST = st.lists(st.booleans(), min_size=6, max_size=24)
 COUNTED = re.compile(
     "(gpu|node|job):gpu_(busy|saturation|engine|sm|dram|pipe|time:ratio|flops|roof|idle|held_idle)"
     "(?!.*(lower|upper|:hours|:increase|_watts:))(?<!node:gpu_busy)(?<!node:gpu_saturation)"

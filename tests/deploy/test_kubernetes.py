@@ -86,10 +86,6 @@ def _objects() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(MANIFEST.read_text()))
 
 
-def _base() -> Mapping[str, Any]:
-    return _of_kind(_objects(), "DaemonSet")
-
-
 def _ordered(value: Any) -> Any:
     """The same without the order of lists whose items have names."""
     if isinstance(value, list):

@@ -34,6 +34,7 @@ from testcontainers.core.image import DockerImage
 from tests.conftest import unmet
 from tests.e2e.processes import ROOT, environment
 from tests.fake_nvml import FakeNvml
+from tests.serving import answer_of
 from tests.waiting import wait_until
 
 # Its clean-up container is one more image to pull; containers here end with their test.
@@ -196,17 +197,13 @@ def stop(container: DockerContainer) -> tuple[int, float]:
 def fetch(url: str, body: Any = None) -> bytes | None:
     """The answer to a GET, or to a POST of JSON; None while nobody answers well."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(request, timeout=5) as response:
-            answer: bytes = response.read()
+        return answer_of(url, data, {"Content-Type": "application/json"}, timeout=5)
     except urllib.error.HTTPError as error:
         error.close()
         return None
     except (OSError, ValueError):
         return None
-    return answer
 
 
 def fetch_json(url: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.processes import Process
+from tests.serving import answer_of
 
 CONFIG = """\
 global:
@@ -57,9 +58,7 @@ class PrometheusServer(Process):
     def get(self, path: str, **fields: str) -> Any:
         """The data of an answer of its API."""
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=30) as response:
-            answer = json.load(response)
+        answer = json.loads(answer_of(url))
         assert answer["status"] == "success", answer
         return answer["data"]
 

@@ -8,8 +8,6 @@ import math
 import re
 import struct
 import tempfile
-import urllib.parse
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +28,7 @@ from tests.dashboards.test_serving import server
 from tests.deploy.series import node_pages
 from tests.e2e.processes import Process
 from tests.rules.promtool import Series as Promised
+from tests.serving import answer_of
 
 START = 1_709_510_400
 """2024-03-04 00:00 UTC: a multiple of all steps, and no store takes samples of the future."""
@@ -176,9 +175,7 @@ class VictoriaMetrics(Store):
         self._call("/internal/resetRollupResultCache")
 
     def _call(self, path: str) -> None:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"http://{self.address}{path}", timeout=30) as answer:
-            answer.read()
+        answer_of(f"http://{self.address}{path}")
 
 
 @dataclass(frozen=True)

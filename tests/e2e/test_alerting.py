@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from tests.e2e.conftest import StartDaemon
 from tests.e2e.processes import ROOT, Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.rules import ALERTS, RULES_BY_GROUP
+from tests.serving import answer_of
 from tests.waiting import wait_until
 
 IDLE = {"alertname": "GpuHeldIdle", "owner": "team-a/notebook-7", "severity": "warning"}
@@ -34,10 +34,7 @@ Labels = Mapping[str, str]
 
 def _json(url: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=10) as response:
-        answer = response.read()
+    answer = answer_of(url, data, {"Content-Type": "application/json"})
     return json.loads(answer) if answer else None
 
 

@@ -36,8 +36,8 @@ def _with_an_early_xid(folder: Path) -> Path:
 def test_prometheus_watches_the_demo(
     processes: list[Process], start_prometheus: StartPrometheus, tmp_path: Path
 ) -> None:
-    """All of it arrives: shares that add up, stories that differ, and the increase of an Xid. Names,
-    units and HELP are as Prometheus wants them, with every family of the demo."""
+    """All of it arrives, as promtool wants it: shares that add up, stories that differ, and the
+    increase of an Xid."""
     clock = tmp_path / "clock"
     clock.write_text(f"{EPOCH}\n", encoding="utf-8")
     env = {CLOCK_VARIABLE: str(clock), PACE_VARIABLE: str(PACE)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Page
 from tests.e2e.processes import Process, environment
 from tests.e2e.prometheus import PrometheusServer
+from tests.serving import answer_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -128,9 +128,7 @@ def test_node_exporter_serves_the_textfile(
     )
     processes.append(exporter)
     address = exporter.find_in_line(r"address=(127\.0\.0\.1:\d+)")[1]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/metrics", timeout=30) as answer:
-        served = Page(answer.read().decode())
+    served = Page(answer_of(f"http://{address}/metrics").decode())
     assert served.value("gpu_up", gpu="0") == 1
     assert served.value("node_textfile_scrape_error") == 0
     assert served.value("node_textfile_mtime_seconds") > 0

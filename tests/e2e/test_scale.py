@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +19,7 @@ from tests.e2e.conftest import StartDaemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.e2e.stores import VictoriaMetrics
-from tests.serving import free_port
+from tests.serving import answer_of, free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -114,14 +112,8 @@ def test_a_pair_is_one_and_its_rules_are_recorded(
     assert 5 <= float(most["value"][1]) <= 11
     for name in RECORDED:
         assert all("alertgroup" not in one["metric"] for one in store.query(name)), name
-    shown = _get(f"http://{address}/api/v1/rules")["data"]["groups"]
+    shown = json.loads(answer_of(f"http://{address}/api/v1/rules"))["data"]["groups"]
     rules = [rule for group in shown for rule in group["rules"]]
     assert len(rules) > 100
     assert {rule["name"]: rule["lastError"] for rule in rules if rule["lastError"]} == {}
     assert vmalert.lines("error") == []
-
-
-def _get(url: str) -> Any:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=30) as answer:
-        return json.load(answer)

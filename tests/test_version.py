@@ -11,54 +11,35 @@ import pytest
 from exporter.version import revision, version
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-SHORT = "0123456"
+PACKED = f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n"
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    package = tmp_path / "checkout" / "exporter"
-    package.mkdir(parents=True)
-    return package
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_the_revision_of_a_branch(package: Path) -> None:
-    """HEAD names a branch, whose file holds the commit."""
-    write(package.parent / ".git/HEAD", "ref: refs/heads/work/a\n")
-    write(package.parent / ".git/refs/heads/work/a", f"{COMMIT}\n")
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_detached_head(package: Path) -> None:
-    """HEAD holds the commit itself."""
-    write(package.parent / ".git/HEAD", f"{COMMIT}\n")
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_packed_branch(package: Path) -> None:
-    """After git gc the branch is a line of packed-refs."""
-    write(package.parent / ".git/HEAD", "ref: refs/heads/main\n")
-    packed = f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n"
-    write(package.parent / ".git/packed-refs", packed)
-    assert revision(package) == SHORT
-
-
-def test_the_revision_of_a_package_is_in_its_file(package: Path) -> None:
-    """Where there is no repository, the build has written the commit beside the code."""
-    write(package / "REVISION", f"{COMMIT}\n")
-    assert revision(package) == SHORT
+@pytest.mark.parametrize(
+    "files",
+    [
+        {".git/HEAD": "ref: refs/heads/work/a\n", ".git/refs/heads/work/a": f"{COMMIT}\n"},
+        {".git/HEAD": f"{COMMIT}\n"},
+        {".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": PACKED},
+        {"exporter/REVISION": f"{COMMIT}\n"},
+    ],
+    ids=["branch", "detached", "packed by git gc", "package"],
+)
+def test_the_revision_is_the_commit(tmp_path: Path, files: dict[str, str]) -> None:
+    """That of the checkout; where there is none, the one that the build has written."""
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert revision(tmp_path / "exporter") == "0123456"
 
 
 @pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref:", "nonsense", "\x00", "ref: /"])
-def test_an_unknown_revision_is_called_unknown(package: Path, head: str) -> None:
+def test_an_unknown_revision_is_called_unknown(tmp_path: Path, head: str) -> None:
     """A repository without commits, or one that is damaged, is no failure."""
-    assert revision(package) == "unknown"
-    write(package.parent / ".git/HEAD", head)
-    assert revision(package) == "unknown"
+    assert revision(tmp_path / "exporter") == "unknown"
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/HEAD").write_text(head)
+    assert revision(tmp_path / "exporter") == "unknown"
 
 
 def test_the_version_is_that_of_the_package() -> None:

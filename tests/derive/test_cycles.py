@@ -187,28 +187,6 @@ def test_few_sms_are_converted_once_the_counters_are_known(open_gpu: Open, inter
     assert parts["clock"] + parts["saturated"] == pytest.approx(0.15, abs=0.015)
 
 
-@pytest.mark.parametrize("interval", [0.1, 1.0])
-def test_a_clock_that_falls_under_load_gives_longer_time_than_cycles(
-    open_gpu: Open, interval: float
-) -> None:
-    """A power cap: 1400 MHz at work, 1980 MHz in the pauses. The counters show it where they are
-    counted one by one; time parts are those of time, and the clock's loss is that of busy time."""
-    wave = duty_cycle(4.0, 0.5, cumulative=1)
-    wave["clocks"] = {"sm": square(4.0, 0.5, 1400, 1980)}
-    fake = Fake(open_gpu(**wave), interval)
-    fake.run(8.0)
-    first = fake.page
-    before = parts_seconds(first)
-    page = fake.run(16.0)
-
-    parts = {part: total - before[part] for part, total in parts_seconds(page).items()}
-    assert parts["idle"] == pytest.approx(8.0, abs=0.05)
-    assert parts["clock"] == pytest.approx(8.0 * 0.9 * (1 - 1400 / 1830), rel=0.03)
-    assert parts["saturated"] == pytest.approx(8.0 * 0.9 * 1400 / 1830, rel=0.03)
-    done = grown(first, page, "gpu_flops_total", precision="bf16_tensor")
-    assert done == pytest.approx(8.0 * 0.9 * BF16_PER_CYCLE * 1400e6, rel=1e-3)
-
-
 RATIO = st.floats(0.0, 1.0)
 CLOCK = st.none() | st.floats(1e8, 3e9)
 

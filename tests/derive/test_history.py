@@ -182,7 +182,6 @@ def test_the_shares_bound_a_polled_clock(
         (Clocks(sm=1e9, sm_busy=1.2e9), None, {"engine": 0.8, "sm": 0.5}, 1.2e9),
         (Clocks(sm=1e9, sm_max=2e9), 1.2e9, {"engine": 0.8, "sm": 0.5}, 1.2e9),
         (Clocks(sm=1e9, sm_max=2e9), 0.5e9, {"engine": 0.8, "sm": 0.5}, 1e9),
-        (Clocks(sm=1e9, sm_max=2e9), None, {"engine": 0.8, "sm": 0.5}, 1e9),
         (Clocks(sm=1e9, sm_max=2e9), None, {"engine": 0.5, "sm": 0.8}, 1.6e9),
         (Clocks(sm=1e9, sm_max=1.5e9), None, {"engine": 0.5, "sm": 0.8}, 1.5e9),
         (Clocks(sm=1e9, sm_busy=0.2e9, sm_max=2e9), None, {"engine": 0.9, "sm": 0.5}, 0.8e9 / 0.9),

@@ -33,8 +33,6 @@ def memory(used_mib: int) -> Memory:
         ({"sm": 0.02}, False),
         ({"dram": 0.02}, False),
         ({"encoder": 0.02}, False),
-        ({"decoder": 0.02}, False),
-        ({"jpeg": 0.02}, False),
         ({"ofa": 0.02}, False),
         ({"sm": None, "dram": None}, True),
     ],
@@ -53,8 +51,6 @@ def test_measured_idle(values: dict[str, float | None], expected: bool) -> None:
         (0.0, Vitals(), 1e7, False),
         (0.01, Vitals(), None, False),
         (0.0, Vitals(encoder_ratio=0.5), None, False),
-        (0.0, Vitals(decoder_ratio=0.5), None, False),
-        (0.0, Vitals(jpeg_ratio=0.5), None, False),
         (0.0, Vitals(ofa_ratio=0.5), None, False),
     ],
 )
@@ -96,10 +92,7 @@ def test_measured_engine_activity_goes_before_utilization() -> None:
         ((Process(1, "compute"),), True),
         ((Process(1, "mps", command="python3"),), True),
         ((Process(1, "graphics", command="blender"),), False),
-        ((Process(1, "graphics"),), False),
         ((Process(1, "compute", command="nvidia-cuda-mps"),), False),
-        ((Process(1, "compute", command="nvidia-cuda-mps-server"),), False),
-        ((Process(1, "compute", command="nvidia-persiste"),), False),
         ((Process(1, "compute", command="Xorg"),), False),
         ((Process(1, "compute", command="Xorgy"),), True),
         (

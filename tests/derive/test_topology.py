@@ -28,21 +28,6 @@ def path(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-WRX80 = {
-    0: ("pci0000:00 00:01.1 01:00.0", 0),
-    1: ("pci0000:00 00:03.1 02:00.0", 0),
-}
-"""Two RTX 5090, with its ``lspci -t`` and ``topo -m``: noonghunna/club-3090#1229."""
-
-
-def test_a_published_host_bridge() -> None:
-    """Two root ports of one host bridge are PHB."""
-    one, other = (
-        gpu(index, pci_path=path(text), numa_affinity=node) for index, (text, node) in WRX80.items()
-    )
-    assert links(one, other) == {(0, 1): "PHB", (1, 0): "PHB"}
-
-
 def below(root: str, *switches: str, device: str) -> tuple[str, ...]:
     """NCCL's XML names the port of a switch that is above; each way has one below as well."""
     ways = zip(switches, (*switches[1:], device), strict=True)

@@ -46,7 +46,6 @@ TRAIN = Workload("kubernetes", "team-a", "train-0", "main")
 NOTEBOOK = Workload("kubernetes", "team-b", "notebook-7", "jupyter")
 UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b11"
 OTHER_UID = "5d1b2b0e-3f77-4d3a-9a39-0c6a3a0a5b22"
-CONTAINER = "c" * 64
 
 
 def given_to(workload: Workload, **name: object) -> Allocation:

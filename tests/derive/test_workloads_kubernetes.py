@@ -18,7 +18,6 @@ from exporter.model.workload import (
 )
 
 UID = "5d3b7a3e-7b2c-4f55-9f0a-aaaaaaaaaaaa"
-OTHER_UID = "5d3b7a3e-7b2c-4f55-9f0a-bbbbbbbbbbbb"
 ID = "0123456789abcdef" * 4
 WHOLE = Device(0, "GPU-0", "H100", minor_number=3)
 SECOND = Device(1, "GPU-1", "H100", minor_number=0)

@@ -19,7 +19,7 @@ from tests.publisher.test_training import Bench
 
 PID = 4242
 ALWAYS_BUSY = dataclasses.replace(BUSY, engine=1.0, sm=1.0)
-WAITING, LAUNCHING, FULL = ("Q", "RR"), ("R", "RR"), ("Q", "QQ")
+WAITING, FULL = ("Q", "RR"), ("Q", "QQ")
 
 
 class Threads:
@@ -94,13 +94,6 @@ def test_a_full_queue_is_no_stall() -> None:
     assert share.data_stall["procfs"].upper < 0.05
     assert share.limiter == "idle"
     assert share.totals.data_stall_lower_seconds == {"procfs": 0.0}
-
-
-def test_launching_all_the_time_is_nothing_certain() -> None:
-    """While the loop runs, it may also take a batch."""
-    share = Outside().run(30, LAUNCHING, activity=QUIET)
-    assert share.data_stall["procfs"].lower == 0.0
-    assert share.limiter == "idle"
 
 
 def test_nothing_is_read_while_no_held_gpu_idles() -> None:

@@ -20,13 +20,9 @@ CYCLES = 10
     ("wait", "compute", "poll_seconds", "measured"),
     [
         (1, 0.2, 0.1, False),
-        (1.3, 1.1, 0.1, True),
-        (3, 0.7, 0.1, False),
         (5, 5, 1.0, True),
         (5, 5, 1.0, False),
-        (15, 15, 1.0, False),
         (60, 60, 5.0, False),
-        (300, 0.2, 5.0, True),
         (20, 300, 5.0, True),
         (20, 300, 5.0, False),
     ],
@@ -211,20 +207,3 @@ def test_the_totals_bound_the_truth(
         ]
         assert totals == sorted(totals)
         assert all(lower <= upper for lower, upper in totals)
-
-
-@given(
-    cycles=st.lists(
-        st.tuples(st.floats(0.2, 2.0), st.floats(0.2, 2.0)), min_size=CYCLES, max_size=CYCLES
-    ),
-    while_computing=st.sampled_from([1.0, 0.5]),
-)
-@settings(max_examples=settings().max_examples // 12)
-def test_the_totals_bound_the_truth_of_short_waits(
-    cycles: list[tuple[float, float]], while_computing: float
-) -> None:
-    """Read ten times a second."""
-    with Starving(0.1) as node:
-        node.train(cycles, while_computing=while_computing)
-        node.ends()
-        assert node.lower <= node.stalled <= node.upper + 1e-6

@@ -27,6 +27,7 @@ from exporter.specs.boost import (
 from exporter.specs.gpu_class import GpuClass, gpu_class
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "roofline.md"
+SIGHTINGS = Path(__file__).parent.parent / "data" / "maximum_sm_clocks"
 BOOK = load_specs()
 
 Group = tuple[tuple[int, int], GpuClass]
@@ -42,40 +43,6 @@ class Sighting:
     clock_mhz: Mapping[Unit, float]
     """The clock of the datasheet's peaks: the boost clock, or the one that the peak implies."""
     name: str
-
-
-# Compute capability, class, maximum by NVML, clock of the vector peak, clock of the tensor peak
-# ("=" for the same, "-" for none), source, name; of boards whose maximum is the boost clock.
-#   CAP  utkuozdemir/nvidia_gpu_exporter, internal/captures (nvidia-smi -q)
-#   SMI  output of nvidia-smi (clocks.max.sm, or Max Clocks of -q) in public repositories
-#   ISS  nvidia-smi -q in issues NVIDIA/nvidia-docker 642 and 829 and mrirecon/bart 323
-#   REF  device logs named in the sources of the GPU model's row of gpus.yaml
-_AT_THE_MAXIMUM = """
-5.2   data_center  1112  1112  -     REF  Tesla M40
-6.0   data_center  1329  1303  -     REF  Tesla P100-PCIE-16GB
-6.0   data_center  1480  1480  -     REF  Tesla P100-SXM2-16GB
-6.1   data_center  1114  1063  -     REF  Tesla P4
-6.1   data_center  1531  1531  -     REF  Tesla P40
-6.1   workstation  1657  1645  -     ISS  Quadro P6000
-7.0   data_center  1380  1380  =     REF  Tesla V100-PCIE-16GB
-7.0   data_center  1530  1530  =     REF  Tesla V100-SXM2-16GB
-7.0   data_center  1597  1597  =     REF  Tesla V100S-PCIE-32GB
-7.5   data_center  1590  1590  =     REF  Tesla T4
-8.0   data_center  1410  1410  =     REF  A100-SXM4-80GB
-8.0   data_center  1440  1440  =     REF  A30
-8.6   data_center  1695  1695  =     REF  A10
-8.6   data_center  1740  1740  =     REF  A40
-8.9   data_center  2040  2040  =     REF  L4
-8.9   data_center  2520  2520  =     CAP  L40S
-9.0   data_center  1755  1755  1620  REF  H100 PCIe
-9.0   data_center  1785  1785  1545  REF  H100 NVL
-9.0   data_center  1980  1980  1830  CAP  H100 80GB HBM3
-9.0   data_center  1980  1980  1830  CAP  H200
-10.0  data_center  1965  1965  1856  SMI  B200
-10.0  data_center  2062  2062  2008  REF  GB200
-10.3  data_center  2032  1980  1856  REF  B300 SXM6 AC
-12.0  data_center  2430  2430  =     REF  RTX PRO 6000 Blackwell Server Edition
-"""
 
 
 def _sighting(line: str) -> Sighting:
@@ -94,39 +61,14 @@ def _sighting(line: str) -> Sighting:
     )
 
 
-# The same of GPU models whose maximum is the end of the voltage curve. Peaks of a
-# laptop GPU are at the upper end of the range that its datasheet gives.
-_AT_THE_END_OF_THE_CURVE = """
-6.1   geforce      1911  1468  -     SMI  GeForce GT 1030
-6.1   geforce      1911  1392  -     SMI  GeForce GTX 1050 Ti
-6.1   geforce      1911  1582  -     ISS  GeForce GTX 1080 Ti
-7.5   geforce      2145  1785  -     SMI  GeForce GTX 1660 SUPER
-7.5   geforce      2130  1710  =     SMI  GeForce RTX 2080
-7.5   geforce      2145  1815  =     CAP  GeForce RTX 2080 SUPER
-8.6   geforce      2100  1665  =     SMI  GeForce RTX 3060 Ti
-8.6   geforce      2115  1710  =     SMI  GeForce RTX 3080
-8.6   geforce      2100  1695  =     SMI  GeForce RTX 3090
-8.6   compact_workstation  2100  1560  =  SMI  RTX A4000
-8.6   workstation  2100  1800  =     ISS  RTX A6000
-8.6   laptop       2100  1620  =     SMI  GeForce RTX 3070 Laptop GPU
-8.9   geforce      3105  2475  =     SMI  GeForce RTX 4070
-8.9   geforce      3105  2505  =     SMI  GeForce RTX 4080
-8.9   geforce      3165  2550  =     CAP  GeForce RTX 4080 SUPER
-8.9   geforce      3105  2520  =     SMI  GeForce RTX 4090
-8.9   workstation  3105  2505  =     SMI  RTX 6000 Ada Generation
-8.9   laptop       3105  2370  =     SMI  GeForce RTX 4050 Laptop GPU
-8.9   laptop       3105  2370  =     SMI  GeForce RTX 4060 Laptop GPU
-8.9   laptop       3105  2175  =     SMI  GeForce RTX 4070 Laptop GPU
-8.9   laptop       3105  2190  =     SMI  RTX 5000 Ada Generation Laptop GPU
-12.0  workstation  3090  2617  =     SMI  RTX PRO 6000 Blackwell Workstation Edition
-12.0  geforce      3090  2572  =     SMI  GeForce RTX 5060 Ti
-12.0  geforce      3090  2617  =     SMI  GeForce RTX 5080
-12.0  geforce      3090  2407  =     SMI  GeForce RTX 5090
-12.0  laptop       3090  2347  =     SMI  GeForce RTX 5070 Laptop GPU
-12.1  data_center  3003  2418  -     SMI  GB10
-"""
-BOOSTED = tuple(map(_sighting, _AT_THE_MAXIMUM.strip().splitlines()))
-CURVES = tuple(map(_sighting, _AT_THE_END_OF_THE_CURVE.strip().splitlines()))
+def _sightings(name: str) -> tuple[Sighting, ...]:
+    lines = (SIGHTINGS / name).read_text(encoding="utf-8").splitlines()
+    return tuple(_sighting(line) for line in lines if not line.startswith("#"))
+
+
+BOOSTED = _sightings("boost_clock.txt")
+"""Boards whose maximum is the boost clock."""
+CURVES = _sightings("voltage_curve.txt")
 SEEN = (*BOOSTED, *CURVES)
 CURVE_END_MHZ = {
     capability: median(each.max_mhz for each in CURVES if each.capability == capability)

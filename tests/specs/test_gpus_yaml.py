@@ -16,7 +16,6 @@ from exporter.specs.pcie import pcie_bytes_per_second
 BOOK = load_specs()
 MODELS = list(BOOK.models.values())
 TOLERANCE = 0.015
-ROUNDING = 1e-3
 
 
 def rows(table: str) -> list[str]:
@@ -39,7 +38,6 @@ OWN_RULES = {
     "l40s": _cut(RULES[8, 9], int4_tensor=2048),
 }
 
-CUT_PEAKS = {("h800-sxm5", "fp64"), ("h800-sxm5", "fp64_tensor")}
 H20_CUT = "cut: no rate follows the rule of Hopper"
 ROUNDED = "the datasheet rounds"
 UNKNOWN_SMS = ("b100", "gb300")
@@ -84,12 +82,6 @@ def _clock(model: GpuModel, precision: str) -> float | None:
     return vector
 
 
-def _printed_digit(peak: float) -> float:
-    """Return one unit in the last printed digit of a peak, in FLOP/s: 0.1e12 of 31.2e12."""
-    digits = f"{peak / 1e12:.6g}".partition(".")[2]
-    return float(10 ** -len(digits)) * 1e12
-
-
 def _off(model: GpuModel) -> set[str]:
     """Return what of this GPU model is more than the tolerance off its formula, or has none."""
     off = set()
@@ -123,30 +115,6 @@ def test_peaks_follow_from_sms_and_clock(model: GpuModel) -> None:
         "the memory's clock x 2 x bus width / 8): correct them, or name each of them in the "
         "row's note, with the reason"
     )
-
-
-CUT = ("h20", "h20-3e")
-"""Nobody published by how much which unit of these was cut, so no clock is known for them."""
-
-
-@pytest.mark.parametrize(
-    "model",
-    [each for each in MODELS if each.key not in (*UNKNOWN_SMS, *CUT)],
-    ids=lambda each: each.key,
-)
-def test_a_peak_scaled_to_a_clock_bounds_the_work(model: GpuModel) -> None:
-    """Peak x f / peak clock is never below SMs x FLOP/clk/SM x f, but for how it was rounded.
-
-    FP64 of the H800 is limited by NVIDIA, whatever the clock.
-    """
-    for name, peak in model.peak_flops_per_second.items():
-        rate = _rule(model).flops_per_clock.get(name, 0)
-        clock = _clock(model, name)
-        assert model.sm_count is not None
-        if rate == 0 or clock is None or (model.key, name) in CUT_PEAKS:
-            continue
-        rounding = max(_printed_digit(peak), ROUNDING * peak)
-        assert peak >= model.sm_count * rate * clock - rounding, name
 
 
 def test_derived_precisions_are_exact() -> None:

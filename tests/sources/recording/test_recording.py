@@ -358,35 +358,6 @@ def play_all(path: Path) -> int:
     return count
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["seconds", "gpus", "index", "reading", "xids", "devices", "board"])
-            | st.text(max_size=4),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(lines=st.lists(JSON, max_size=4), whole=st.integers(0, 3))
-def test_any_lines_of_json_are_played_or_refused(
-    lines: list[Any], whole: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """After any part of a real recording."""
-    path = tmp_path_factory.getbasetemp() / "any.jsonl"
-    path.write_bytes(b"".join(LINES[:whole]) + b"".join(_dumped(line) for line in lines))
-    assert play_all(path) >= max(whole - 1, 0)
-
-
-def _dumped(plain: Any) -> bytes:
-    return json.dumps(plain).encode() + b"\n"
-
-
 @given(
     line=st.integers(0, 4),
     cut=st.integers(0),

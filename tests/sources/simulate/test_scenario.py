@@ -54,15 +54,6 @@ def test_the_demo_is_eight_h100_that_do_everything() -> None:
     assert stories | {"failing"} == set(STORIES)
 
 
-def test_the_mixed_gpu_models_have_no_counters() -> None:
-    """The second scenario shows what bounds look like."""
-    mixed = load_scenario("mixed", BOOK)
-    models = [BOOK.models[gpu.spec] for gpu in mixed.gpus]
-
-    assert len({model.key for model in models}) == len(models) == 6
-    assert all(model.compute_capability < (9, 0) for model in models)
-
-
 def test_count_story_and_defaults() -> None:
     """What is not said is the story's own."""
     two = scenario(f"gpus: [{{{H100}, story: training, count: 2, tensor: 0.5}}]").gpus

@@ -171,31 +171,23 @@ def test_another_version_is_refused_as_such(version: object) -> None:
     ("changes", "message"),
     [
         ({"id": "0" * 31}, "id: expected 32 hexadecimal digits in lower case, got '000"),
-        ({"id": "A" * 32}, "id: expected"),
         ({"id": "0" * 32 + "\n"}, "id: expected"),
         ({"id": 5}, "id: expected 32 hexadecimal digits in lower case, got 5"),
         ({"sequence": 1.0}, "sequence: expected a whole number from 0 to"),
-        ({"sequence": -1}, "sequence: expected"),
         ({"sequence": True}, "sequence: expected a whole number from 0 to 1000000000000000000, go"),
         ({"pid": 0}, "pid: expected a whole number from 1 to 2147483647, got 0"),
         ({"rank": 1_000_001}, "rank: expected a whole number from 0 to 1000000, got 1000001"),
-        ({"rank": False}, "rank: expected"),
         ({"world_size": 0}, "world_size: expected a whole number from 1 to 1000001, got 0"),
         ({"steps": True}, "steps: expected a number from 0 to 1e+18, got true"),
         ({"steps": "5"}, "steps: expected a number from 0 to 1e+18, got '5'"),
-        ({"batches": -1e-9}, "batches: expected"),
         ({"samples": 1.1e18}, "samples: expected a number from 0 to 1e+18, got 1.1e+18"),
-        ({"samples": 10**300}, "samples: expected a number from 0 to 1e+18, got 1000000000000000"),
         ({"model_flops": 1e31}, "model_flops: expected a number from 0 to 1e+30, got 1e+31"),
         ({"phase_seconds": []}, "phase_seconds: expected an object, got a list"),
         ({"phase_seconds": {"data": None}}, "phase_seconds: expected numbers from 0 to 1e+18, got"),
-        ({"phase_seconds": {"what": True}}, "phase_seconds: expected numbers"),
         ({"phase_seconds": {"data": 7, "eval": 6}}, "phase_seconds: add up to more than step_sec"),
         ({"phase_gpu_idle_seconds": 3}, "phase_gpu_idle_seconds: expected an object, got 3"),
         ({"phase_gpu_idle_seconds": {"data": 1.7}}, "phase_gpu_idle_seconds: data is more than ph"),
-        ({"phase_gpu_idle_seconds": {"eval": 0.2}}, "phase_gpu_idle_seconds: eval is more than ph"),
         ({"device": ""}, "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got ''"),
-        ({"device": "0"}, "device: expected"),
         ({"device": "GPU-0\n"}, "device: expected"),
         ({"device": "GPU-" + "0" * 92}, "device: expected"),
         (
@@ -203,23 +195,17 @@ def test_another_version_is_refused_as_such(version: object) -> None:
             "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got an o",
         ),
         ({"instrumentation": "magic"}, "instrumentation: expected client or auto, got 'magic'"),
-        ({"instrumentation": ["auto"]}, "instrumentation: expected client or auto, got a list"),
         ({"loader": 4}, "loader: expected an object, got 4"),
         ({"loader": {"workers": 1.5}}, "workers: expected a whole number from 0 to 1000000, got 1"),
         ({"loader": {"pin_memory": 1}}, "pin_memory: expected true or false, got 1"),
         ({"memory_bytes": "1"}, "memory_bytes: expected an object, got '1'"),
         ({"memory_bytes": {"peak": 0.5}}, "peak: expected a whole number"),
-        ({"errors": -1}, "errors: expected"),
         ({"exit": "yes"}, "exit: expected true or false, got 'yes'"),
         ({"job": 5}, "job: expected text, got 5"),
-        ({"framework": ["torch"]}, "framework: expected text, got a list"),
         ({"in": 3}, "in: expected text, got 3"),
-        ({"in": {"data": 1}}, "in: expected text, got an object"),
         ({"in": "x" * 65}, "label: in: expected 1 to 64 printable bytes"),
         ({"degraded": "client"}, "degraded: expected a list of at most 16 names, got 'client'"),
-        ({"degraded": ["client"] * 17}, "degraded: expected a list of at most 16 names, got a li"),
         ({"degraded": ["client", 5]}, "degraded: expected text, got 5"),
-        ({"degraded": [""]}, "label: degraded: expected 1 to 64 printable bytes"),
         ({"degraded": ["a\nb"]}, "label: degraded: expected 1 to 64 printable bytes"),
     ],
 )
@@ -370,18 +356,6 @@ def assert_sound(data: bytes) -> None:
     assert type(claim.rank) is int
     assert 0 <= claim.rank <= 1_000_000
     assert 1 <= claim.pid < 2**31
-
-
-@given(data=st.data())
-def test_any_flipped_byte_is_refused_or_sound(data: st.DataObject) -> None:
-    """Of a report that was right: bytes changed, cut out or doubled."""
-    report = bytearray(json.dumps(FULL).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(report) - 1))
-        until = data.draw(st.integers(at, min(at + 8, len(report))))
-        report[at:until] = data.draw(st.binary(max_size=8))
-        report = report or bytearray(b"{")
-    assert_sound(bytes(report))
 
 
 LEAVES = (

@@ -145,20 +145,6 @@ def test_a_pid_must_be_the_senders_in_one_of_its_namespaces(node: Node) -> None:
     assert set(node.known()) == {numbered(1), numbered(2)}
 
 
-def test_two_containers_whose_jobs_are_both_pid_1(node: Node) -> None:
-    """They are two processes, although they look alike in all that they say but the id."""
-    node.processes.alive = {500: 1, 600: 2}
-    node.processes.namespaces = {500: {500, 1}, 600: {600, 1}}
-    for _ in range(3):
-        assert node.say(Peer(500, 0), id=numbered(5), pid=1) == ""
-        assert node.say(Peer(600, 0), id=numbered(6), pid=1) == ""
-    del node.processes.alive[500]
-    known = node.after(3)
-
-    assert [known[numbered(n)].host_pids[0] for n in (5, 6)] == [500, 600]
-    assert [known[numbered(n)].alive for n in (5, 6)] == [False, True]
-
-
 # What may follow
 
 
@@ -319,15 +305,6 @@ def test_a_process_that_said_that_it_waits_is_not_silent(node: Node) -> None:
     assert node.only().phase is None
 
 
-def test_a_process_that_is_killed_while_it_waits_waits_no_more(node: Node) -> None:
-    """Within seconds, although nothing more is reported."""
-    node.processes.alive[4242] = 77
-    node.say_in("data")
-    assert node.after(3)[LEAST["id"]].phase == "data"
-    del node.processes.alive[4242]
-    assert node.after(3)[LEAST["id"]].phase is None
-
-
 def test_announced_waits_are_added_up(node: Node) -> None:
     """By what the process measured, and also where no reader asked in between."""
     for phase, waited in ((None, 1.0), ("data", 2.0), (None, 17.0), ("data", 18.0), ("eval", 20.0)):
@@ -382,17 +359,6 @@ def test_processes_that_report_are_not_looked_at(node: Node) -> None:
     assert node.processes.looks == looks
     node.after(12)
     assert 9 <= node.processes.looks - looks <= 11
-
-
-def test_a_clock_that_steps_changes_nothing(node: Node) -> None:
-    """Ages are measured on a clock that never does; only the stamp shows the operator's."""
-    node.say()
-    node.clock.step_wall(-86400)
-    assert node.after(10)[LEAST["id"]].alive
-    node.say()
-    assert node.only().received_timestamp_seconds == node.clock.time()
-    node.clock.step_wall(10 * 86400)
-    assert node.after(10)[LEAST["id"]].alive
 
 
 # How many

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -23,7 +22,7 @@ from exporter.model.training import TRAINING_SENDERS
 from exporter.sources.training import TrainingOptions, TrainingSource, receiver
 from exporter.sources.training.receiver import MOST_WAITING
 from tests.clocks import ManualClock
-from tests.sources.training.reports import datagram, message, numbered, only, send
+from tests.sources.training.reports import datagram, numbered, only, send
 from tests.waiting import wait_until
 
 SHORT_SECONDS = 0.05
@@ -303,80 +302,3 @@ def test_a_daemon_that_was_killed_leaves_a_file_that_is_replaced(
     script = f"import socket\nsocket.socket(socket.AF_UNIX, 2).bind({path!r})"
     subprocess.run([sys.executable, "-c", script], check=True)
     deliver(make_source(path), path, datagram())
-
-
-SENDER = """
-import json, os, socket, sys, time
-path, report = sys.argv[1], json.loads(sys.argv[2])
-report["pid"] = os.getpid()
-sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-sender.setblocking(False)
-while True:
-    report["sequence"] += 1
-    report["steps"] += 1
-    try:
-        sender.sendto(json.dumps(report).encode(), path)
-    except OSError:
-        pass
-    time.sleep(0.002)
-"""
-
-
-@pytest.fixture(name="start_sender")
-def _start_sender(path: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Starts processes that report all the time, whether anybody listens or not."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(**changes: Any) -> subprocess.Popen[bytes]:
-        report = json.dumps(message(**changes))
-        sender = subprocess.Popen([sys.executable, "-c", SENDER, path, report])
-        started.append(sender)
-        return sender
-
-    yield start
-    for sender in started:
-        sender.kill()
-        sender.wait()
-
-
-def test_a_restarted_daemon_hears_the_senders_that_run(
-    make_source: MakeSource,
-    path: str,
-    start_sender: Callable[..., subprocess.Popen[bytes]],
-) -> None:
-    """Their totals go on where they are; nothing has to be said twice."""
-    sender = start_sender(steps=0)
-    first = make_source(path)
-    wait_until(lambda: total(first) > 5)
-    before = only(first).totals.steps
-    first.stop()
-    second = make_source(path)
-    wait_until(lambda: total(second) > 5)
-    report = only(second)
-
-    assert report.totals.steps > before
-    assert report.host_pids[0] == sender.pid
-    assert not any(second.rejected_total.values())
-
-
-def test_a_killed_job_is_gone_and_its_totals_stay(
-    make_source: MakeSource,
-    path: str,
-    start_sender: Callable[..., subprocess.Popen[bytes]],
-) -> None:
-    """Only the kernel knows who sent it."""
-    clock = ManualClock()
-    sender = start_sender(steps=0)
-    source = make_source(path, clock=clock)
-    wait_until(lambda: total(source) > 5)
-    sender.kill()
-    sender.wait()
-    send(path, b"the last in the queue")
-    wait_until(lambda: total(source) and source.rejected_total["not_json"])
-    clock.advance(3.5)
-    report = only(source)
-
-    assert not report.alive
-    assert report.totals.steps > 5
-    clock.advance(300)
-    assert source.reports() == ()

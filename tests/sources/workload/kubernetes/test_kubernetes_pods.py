@@ -27,7 +27,6 @@ from tests.sources.workload.kubernetes.messages import (
 )
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"
-OTHER = "GPU-99999999-2222-3333-4444-555555555555"
 UID = "5d3b7a3e-7b2c-4f55-9f0a-aaaaaaaaaaaa"
 ID = "0123456789abcdef" * 4
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from exporter.exposition.exporter_metrics import REJECTION, SENDER
 from exporter.model.daemon import Daemon
-from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import (
     NVSWITCH,
     THROTTLE_REASONS,
@@ -29,6 +28,7 @@ from exporter.model.snapshot import (
     BoardTotals,
     Bounds,
     Ceilings,
+    Diagnosis,
     Gpu,
     Holder,
     Peer,

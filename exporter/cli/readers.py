@@ -39,7 +39,7 @@ from exporter.specs import SpecBook
 
 if TYPE_CHECKING:  # loaded only where it is switched on
     from exporter.sources.host.host import HostActivityReader
-    from exporter.sources.nccl.collectives import NcclRas
+    from exporter.sources.nccl import NcclRas
     from exporter.sources.recording import Recording
     from exporter.sources.recording.replay import Replay
     from exporter.sources.simulate import Simulation
@@ -171,7 +171,7 @@ def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -
     """Return the poller of NCCL's RAS, not started; None if it is switched off."""
     if NCCL_RAS not in settings.sources or not isinstance(readers, Fleet):
         return None
-    from exporter.sources.nccl.collectives import NcclRas
+    from exporter.sources.nccl import NcclRas
 
     address = settings.nccl_ras_address
     return NcclRas(address.host or "localhost", address.port, clock)

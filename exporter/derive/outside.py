@@ -16,7 +16,6 @@ from math import sqrt
 from operator import attrgetter
 from typing import NamedTuple
 
-from exporter.model.diagnosis import HostActivity
 from exporter.model.host import (
     ASLEEP,
     AT_REST,
@@ -24,6 +23,7 @@ from exporter.model.host import (
     BLOCKED,
     RUNNING,
     STOPPED,
+    HostActivity,
     HostTotals,
     ThreadStates,
 )

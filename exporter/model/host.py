@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen from outside of the processes that hold a GPU: the states of their threads."""
+"""What a job does on the host, and what is seen from outside of the processes that hold a GPU."""
 
 from __future__ import annotations
 
@@ -50,3 +50,29 @@ class Seen:
     """How many workers it has now; None where none are seen."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By group of readings: why it is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostActivity:
+    """What the processes of a job did on the host, over `seconds`. None is "not known".
+
+    Ratios of workers are means over all workers of its data loaders; those of a main process or of
+    workers that could not be looked at are None.
+    """
+
+    method: str
+    """client, where the job reports it, or procfs, where it is seen from outside."""
+    seconds: float
+    workers: int | None = None
+    """Processes of data loaders (``pt_data_worker``)."""
+    worker_running_ratio: float | None = None
+    """Share of time in which they were running or ready to run (state R)."""
+    worker_blocked_ratio: float | None = None
+    """Share of time in uninterruptible sleep (state D), as in reads from storage."""
+    cores: float | None = None
+    """CPU cores that the job may use: its affinity, or its control group's quota if less."""
+    cores_busy: float | None = None
+    """How many of them were busy, with whosever work."""
+    read_size_bytes: float | None = None
+    """Mean size of the read calls of its workers or, without any, of its main processes; files in
+    the page cache count too."""

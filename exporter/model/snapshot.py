@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from exporter.model.diagnosis import Diagnosis, HostActivity
+from exporter.model.host import HostActivity
 from exporter.model.reading import (
     Activity,
     Board,
@@ -294,6 +294,22 @@ class Holder:
     workload: Workload | None = None
     """The workload of its process or, if not known, the only one on the share."""
     pid: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """A known cause that the evidence shows for a share."""
+
+    cause: str
+    """Its slug, as ``gpu_diagnosis`` names it."""
+    job: str | None = None
+    """The training job that it is about."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """The numbers that decided, by name."""
+    recoverable_lower_seconds: float | None = None
+    """At least so much it has cost since the exporter knows the job or the share, in GPU-seconds.
+    """
+    recoverable_upper_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

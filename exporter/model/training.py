@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exporter.model.diagnosis import HostActivity
+from exporter.model.host import HostActivity
 
 TRAINING_PHASES = (
     *("data", "h2d", "forward", "backward", "optimizer"),

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from exporter.derive import waits
-from exporter.derive.diagnosis.evidence import share_evidence
+from exporter.derive.diagnosis.evidence import recoverable, share_evidence
 from exporter.derive.diagnosis.peers import Evidence, peers
-from exporter.derive.diagnosis.recoverable import recoverable
 from exporter.model.causes import CAUSES
-from exporter.model.diagnosis import Diagnosis
-from exporter.model.snapshot import Gpu, Rank, Share
+from exporter.model.snapshot import Diagnosis, Gpu, Rank, Share
 from roofline_job.causes import judged
 
 

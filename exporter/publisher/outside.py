@@ -11,8 +11,7 @@ from dataclasses import replace
 from exporter.derive.idle import IdleRules, holding
 from exporter.derive.outside import NEAR_SECONDS, host_activity, judged, wait_bounds
 from exporter.derive.stall import Stall
-from exporter.model.diagnosis import HostActivity
-from exporter.model.host import HostTotals, Seen, ThreadStates
+from exporter.model.host import HostActivity, HostTotals, Seen, ThreadStates
 from exporter.model.readers import HostSource
 from exporter.model.reading import Process, share_group
 from exporter.model.snapshot import RECENT_SECONDS, Bounds

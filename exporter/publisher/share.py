@@ -15,7 +15,7 @@ from exporter.derive.idle import with_workload
 from exporter.derive.stall import Stall
 from exporter.derive.timeparts import UTILIZATION_MARGIN_RATIO
 from exporter.derive.units import cut_activity
-from exporter.model.diagnosis import HostActivity
+from exporter.model.host import HostActivity
 from exporter.model.reading import Activity, Reading, ShareReading
 from exporter.model.snapshot import Bounds, Ceilings, Share
 from exporter.model.training import FLOPS_EXCEED_PEAK, STALL_EXCEEDS_IDLE

@@ -21,8 +21,7 @@ from exporter.specs.gpu_class import (
     is_part_of_a_gpu,
     memory_utilization_use,
 )
-from exporter.specs.gpu_model import GpuModel, assumed_precision
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import GpuModel, assumed_precision, pcie_bytes_per_second
 
 MEMORY_CLOCK_TOLERANCE = 0.05
 """Vendors overclock by up to 3 %; boards of one name with other memory differ by at least 5 %."""

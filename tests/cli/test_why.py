@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.model.diagnosis import Diagnosis
-from exporter.model.snapshot import Snapshot
+from exporter.model.snapshot import Diagnosis, Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs

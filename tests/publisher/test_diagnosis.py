@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import Activity, Process, Utilization
+from exporter.model.snapshot import Diagnosis
 from exporter.model.training import TrainingReport, TrainingTotals
 from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock

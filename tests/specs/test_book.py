@@ -15,8 +15,7 @@ from exporter.model.snapshot import PRECISIONS
 from exporter.specs import GpuModel, assumed_precision, load_specs
 from exporter.specs.book import bare_name
 from exporter.specs.gpu_class import MODULE_CAPABILITIES
-from exporter.specs.gpu_model import DERIVED
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import DERIVED, pcie_bytes_per_second
 
 BOOK = load_specs()
 

@@ -11,7 +11,7 @@ import pytest
 from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
 from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, RateRule
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import pcie_bytes_per_second
 
 BOOK = load_specs()
 MODELS = list(BOOK.models.values())

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from exporter.model.diagnosis import Diagnosis
 from exporter.model.reading import share_name
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.model.snapshot import Diagnosis, Gpu, Rank, Share, Snapshot
 
 Key = tuple[str | None, int | None]
 """UUID of a GPU and the GPU instance on it."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evidence of one share: what is known of it, its jobs and their host, by name."""
+"""The evidence of one share: what is known of it, its jobs and their host, by name; and what a
+cause has cost it."""
 
 from __future__ import annotations
 
@@ -10,10 +11,9 @@ from exporter.derive import waits
 from exporter.derive.diagnosis.peers import Evidence
 from exporter.derive.links import link_rates
 from exporter.derive.topology import numa_misaligned_ratio
-from exporter.model.diagnosis import HostActivity
-from exporter.model.host import WORKER
+from exporter.model.host import WORKER, HostActivity
 from exporter.model.reading import COMPUTE_KINDS, Device, Process
-from exporter.model.snapshot import Gpu, Rank, Share
+from exporter.model.snapshot import Bounds, Gpu, Rank, Share
 from roofline_job.causes import host_evidence, workers_to_try
 
 THERMAL = {"sw_thermal", "hw_thermal"}
@@ -131,3 +131,25 @@ def _of_host(host: HostActivity, workers: float | None) -> dict[str, float | Non
     if workers is None and not count and host.method != "client":
         count = None  # from outside, a loader of threads, as tf.data's, looks like one without
     return host_evidence(asdict(host), count)
+
+
+def recoverable(kind: str | None, share: Share, ranks: Sequence[Rank]) -> Bounds | None:
+    """Return what a kind of loss has cost since the job or the share is known; None if unknown.
+
+    Without a wait a loop is faster by at least S and at most W (docs/stalls.md). Several ranks on
+    one share may wait at the same time, so that the largest S counts, and the sum of all W.
+    """
+    totals = share.totals
+    if kind == "clock":
+        slowed = totals.time_seconds.get("clock")
+        return None if slowed is None else Bounds(slowed, slowed)
+    if kind == "communication":  # how much of it could overlap with work is not known
+        alone = totals.limited_seconds.get("communication")
+        return None if alone is None else Bounds(0.0, alone)
+    phase = kind or ""
+    stalled = [rank.totals.phase_gpu_idle_seconds.get(phase, 0.0) for rank in ranks]
+    most = sum(rank.totals.phase_seconds.get(phase, 0.0) for rank in ranks)
+    if phase == "data":
+        stalled += totals.data_stall_lower_seconds.values()
+        most = most or max(totals.data_stall_upper_seconds.values(), default=0.0)
+    return Bounds(min(max(stalled, default=0.0), most), most) if most else None

@@ -25,13 +25,13 @@ from exporter.model.host import (
     ThreadStates,
 )
 from exporter.model.snapshot import SourceState
-from exporter.sources.host.family import family
 from exporter.sources.host.limits import cores, freezer
 from exporter.sources.host.thread import (
     FILES,
     WAITS_FOR_BATCH,
     WAITS_FOR_ORDERS,
     WatchedThread,
+    family,
 )
 from exporter.sources.interface import PROC
 from exporter.sources.proc.procfs import read_file, start_time, stat_fields

@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.model.reading import NVSWITCH
 from exporter.sources.nvml.fields import ALL_LINKS, Field
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import pcie_bytes_per_second
 
 KIB = 1024
 NVLINK_DATA_TRANSMIT_KIB: Field = (138, ALL_LINKS)

@@ -16,7 +16,7 @@ from math import sqrt
 
 from exporter.sources.simulate.waves import Phase, Rates
 from exporter.specs import GpuModel
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import pcie_bytes_per_second
 
 IDLE_POWER_RATIO = 0.10
 CONTEXT_POWER_RATIO = 0.06

@@ -10,7 +10,7 @@ from functools import lru_cache
 from uuid import NAMESPACE_DNS, uuid5
 
 from exporter.clock import Clock
-from exporter.model.diagnosis import HostActivity
+from exporter.model.host import HostActivity
 from exporter.model.snapshot import SourceState
 from exporter.model.training import TrainingTotals
 from exporter.model.workload import (

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from exporter.model.diagnosis import HostActivity
+from exporter.model.host import HostActivity
 from exporter.model.training import (
     NO_DEVICE,
     OTHER_DEGRADATION,

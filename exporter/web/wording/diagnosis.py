@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from exporter.model.causes import CAUSES
-from exporter.model.diagnosis import Diagnosis
+from exporter.model.snapshot import Diagnosis
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.numbers import capitalised, fixed
 from roofline_job.causes import PAGE, filled

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from exporter.model.diagnosis import Diagnosis
-from exporter.model.snapshot import Holder
+from exporter.model.snapshot import Diagnosis, Holder
 
 OBSERVED_RATIO = 0.9
 """An idle GPU was idle for this share of the window; the clocks of both never agree exactly."""

@@ -13,8 +13,7 @@ import pytest
 from exporter.cli.job.daemon import watch
 from exporter.cli.job.report import report
 from exporter.cli.job.seen import Seen, own_shares
-from exporter.model.diagnosis import Diagnosis
-from exporter.model.snapshot import Bounds, Gpu, Snapshot
+from exporter.model.snapshot import Bounds, Diagnosis, Gpu, Snapshot
 from exporter.model.workload import ShareWork, Workload
 from tests.snapshots import (
     NO_DRIVER,

@@ -16,9 +16,9 @@ import pytest
 from exporter.clock import SystemClock
 from exporter.model.host import Seen
 from exporter.sources.host import thread
-from exporter.sources.host.family import Family, family
 from exporter.sources.host.host import LOOK_SECONDS, HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores
+from exporter.sources.host.thread import Family, family
 from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.clocks import ManualClock
 from tests.sources.host.jobs import (

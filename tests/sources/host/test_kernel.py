@@ -19,8 +19,8 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.derive.outside import judged
-from exporter.sources.host.family import family
 from exporter.sources.host.host import HostActivityReader
+from exporter.sources.host.thread import family
 from exporter.sources.proc import procfs
 from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.conftest import require_tool

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from exporter.model.snapshot import SourceState
 from exporter.model.training import RAS_STATES, Collectives
-from exporter.sources.nccl import collectives as nccl_ras
-from exporter.sources.nccl.collectives import KEPT_SECONDS, NcclRas, collectives, fetch_status
+from exporter.sources import nccl as nccl_ras
+from exporter.sources.nccl import KEPT_SECONDS, NcclRas, collectives, fetch_status
 from exporter.sources.poller import Unreadable
 from tests.clocks import ManualClock
 from tests.sources.nccl.ras_server import RasServer, absent, rank, status

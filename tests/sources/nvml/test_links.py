@@ -15,7 +15,7 @@ from exporter.sources.nvml.links import (
     PcieTraffic,
     nvlink_bytes,
 )
-from exporter.specs.pcie import pcie_bytes_per_second
+from exporter.specs.gpu_model import pcie_bytes_per_second
 
 
 def transmit(values: dict[tuple[int, int], float], links: int) -> float | None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.errors import one_line
-from exporter.model.diagnosis import HostActivity
+from exporter.model.host import HostActivity
 from exporter.model.training import (
     NO_DEVICE,
     TRAINING_DEGRADATIONS,

@@ -106,7 +106,6 @@ def assumed_flops(
 
 
 def _vector_pipes(activity: Activity) -> dict[str, float | None]:
-    """Return the activity of the vector pipes by the precision that they are counted in."""
     if activity.fma is not None and activity.fp32 is None and activity.fp16 is None:
         return {"fp64": activity.fp64, "fp32": activity.fma}
     return {"fp64": activity.fp64, "fp32": activity.fp32, "fp16": activity.fp16}

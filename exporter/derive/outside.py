@@ -75,7 +75,6 @@ def judged(states: Sequence[ThreadStates]) -> list[Moment]:
 
 
 def _alone(states: ThreadStates) -> Moment:
-    """Return what a moment shows by itself."""
     main, workers = states.main, states.workers
     if main == STOPPED:
         return Moment(certain=False, possible=False)

@@ -183,7 +183,6 @@ def _given(
 
 
 def _name(device: DeviceName) -> Name:
-    """Return the name by which a scheduler calls a device."""
     if device.mig_uuid is not None:
         return "mig_uuid", device.mig_uuid, None
     within = device.gpu_instance if device.profile is None else device.profile
@@ -195,7 +194,6 @@ def _name(device: DeviceName) -> Name:
 
 
 def _names(device: Device, gpu_instance: int | None) -> set[Name]:
-    """Return every name that a share may be called by."""
     instances = [each for each in device.instances if each.gpu_instance == gpu_instance]
     called: set[Name] = {("mig_uuid", instance.mig_uuid, None) for instance in instances}
     within: set[int | str | None] = {None, gpu_instance}

@@ -118,8 +118,6 @@ class _Mean(NamedTuple):
 
 
 class _Bounded(NamedTuple):
-    """Integrals of bounds."""
-
     lower: _Mean = _Mean()
     upper: _Mean = _Mean()
 
@@ -135,8 +133,6 @@ class _Bounded(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """The totals at a reading."""
-
     monotonic: float
     totals: ShareTotals
     saturation: _Bounded = _Bounded()
@@ -359,7 +355,6 @@ def _over_each(amounts: Mapping[str, float], seconds: float) -> dict[str, float]
 
 
 def _leaves_out_work(saturation: Saturation | None) -> bool:
-    """Return whether DRAM, or a unit that does FLOPs, was not read."""
     unread = () if saturation is None else saturation.unmeasured
     return any(unit not in ("sm", "int") for unit in unread)
 
@@ -367,7 +362,6 @@ def _leaves_out_work(saturation: Saturation | None) -> bool:
 def _bounds_between(
     before: ShareTotals, after: ShareTotals, ran: Mapping[str, float]
 ) -> dict[str, Bounds]:
-    """Return the bounds of each time part while they were known."""
     seconds = ran.get("time_upper_seconds", 0.0)
     lower = _over_each(_grown_each(after.time_lower_seconds, before.time_lower_seconds), seconds)
     upper = _over_each(_grown_each(after.time_upper_seconds, before.time_upper_seconds), seconds)

@@ -200,7 +200,6 @@ class TrackedShare:
         rules: Rules,
         energy_joules: float | None,
     ) -> None:
-        """Add an interval to the totals."""
         reading, _, elapsed = read
         activity = within_gap(share_reading.activity, rules)
         utilization = (

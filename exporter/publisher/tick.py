@@ -199,7 +199,6 @@ class Publisher:
                 self._forgotten.add(uuid)
 
     def _pictures(self, now: float) -> tuple[Gpu, ...]:
-        """Return the GPUs of the snapshot, by index."""
         xids = self._readers.xids()
         tracked = sorted(self._gpus.values(), key=lambda gpu: gpu.device.index)
         devices = [gpu.device for gpu in tracked]

@@ -142,7 +142,6 @@ class StatedWork:
         return min(claimed, room)
 
     def _rate(self, claims: Sequence[WorkClaim], now: float) -> None:
-        """Compute the reported rate of the last 10 s."""
         before, self._history = self._history, {}
         rate = least = 0.0
         precisions: set[str | None] = set()

@@ -96,7 +96,6 @@ class _Client:
         return bytes(self._received)
 
     def _command(self, text: str) -> bytes:
-        """Send a command; return the line that answers it."""
         self._send(text)
         while b"\n" not in self._received:
             if len(self._received) > LONGEST_LINE or not self._receive():
@@ -139,7 +138,6 @@ def collectives(data: bytes) -> Collectives:
 
 
 def _ranks(communicator: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield every rank of a communicator with its state."""
     if not isinstance(communicator, dict):
         raise Unreadable("a communicator in the status of NCCL's RAS is no object")
     for rank in _objects(communicator, "ranks"):

@@ -93,7 +93,6 @@ def bare_name(name: str) -> str:
 
 
 def _contradicts(model: GpuModel, device: Device) -> bool:
-    """Return whether NVML reports other hardware than this row describes."""
     capability = device.compute_capability
     if capability is not None and capability != model.compute_capability:
         return True

@@ -50,8 +50,6 @@ def read_spec_file(path: Path, *, lines: bool = True) -> SpecBook:
 
 
 class _Problems:
-    """The problems of one document."""
-
     def __init__(self, document: Document) -> None:
         self._document = document
         self._found: list[tuple[int, str]] = []
@@ -90,7 +88,6 @@ def _refuse_twins(problems: _Problems, models: dict[str, GpuModel]) -> None:
 
 
 def _told_apart(one: GpuModel, other: GpuModel) -> bool:
-    """Return whether NVML can tell GPUs of these two models from each other."""
     if one.pci_ids and other.pci_ids and not set(one.pci_ids) & set(other.pci_ids):
         return True
     pairs: tuple[tuple[float | None, float | None, float], ...] = (

@@ -347,6 +347,15 @@ def test_work_without_a_unit_that_is_new_is_not_that_with_it() -> None:
     assert found == [True] * 10 + [False] * 60 + [True] * 10
 
 
+def test_idle_time_is_not_free_where_nobody_knows_who_holds_the_gpu() -> None:
+    """A total of 0 would say that it was."""
+    integral = ShareIntegral(0.0)
+    integral.add(None, activity(0.0), derived(idle=True, held=None), 100.0, 1.0)
+    totals = integral.totals()
+    assert (totals.idle_seconds, totals.idle_energy_joules) == (1.0, 100.0)
+    assert (totals.held_idle_seconds, totals.held_idle_energy_joules) == (None, None)
+
+
 def test_each_wrong_ratio_is_counted() -> None:
     """Of engine, SM, DRAM, pipes and tensor operations; up to 1 % is rounding."""
     integral = ShareIntegral(0.0)

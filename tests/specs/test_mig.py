@@ -46,6 +46,7 @@ def _share(device: Device, gpu_instance: int = 3) -> tuple[Ceilings, Ceilings]:
 # MiB of the GPU, SMs and GiB of the instance, SMs and memory over the GPU's, name.
 _PROFILES = """
 143771 16  16.0  16/132 1/8 NVIDIA H200
+143771 16  4.0   16/132 1/8 NVIDIA H200
 143771 26  32.25 26/132 2/8 NVIDIA H200
 143771 60  69.5  60/132 4/8 NVIDIA H200
 143771 132 140.0 1/1    8/8 NVIDIA H200

@@ -143,7 +143,6 @@ class WatchedProcess:
             self._threads.pop(tid).close()
 
     def _look(self, now: float, threads: int) -> None:
-        """Find the workers; open those that are new."""
         self.look_at = now + LOOK_SECONDS
         found = family(self._procfs, self.pid)
         if found.workers:

@@ -43,7 +43,6 @@ def cores(procfs: str, sysfs: str, pid: int) -> Cores | None:
 
 
 def _numbers(ranges: str) -> list[int]:
-    """Return the numbers in ranges such as 0-3,8."""
     ends = [list(map(int, each.split("-"))) for each in ranges.split(",")]
     return [number for each in ends for number in range(each[0], each[-1] + 1)]
 

@@ -155,7 +155,6 @@ def read_ticks(lines: Iterable[bytes]) -> Iterator[Tick]:
 
 
 def _with_device(report: SlotReport) -> SlotReport:
-    """Return a report with the device that is left out beside a reading."""
     reading = report.reading
     if reading is None:
         return report

@@ -234,7 +234,6 @@ class Replay(AlwaysOn):
         self._shown.clear()
 
     def _show(self, tick: Tick, seconds: float) -> None:
-        """Show a tick, so many seconds after this pass began."""
         count = self._rebase.count
         self._tick = tick
         self._shown_at = self._clock.monotonic()

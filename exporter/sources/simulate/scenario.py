@@ -81,8 +81,6 @@ def load_scenario(which: str | Path, book: SpecBook) -> Scenario:
 
 
 class _Reader:
-    """Checks one document."""
-
     def __init__(self, document: Document, book: SpecBook) -> None:
         self._document = document
         self._error = document.error

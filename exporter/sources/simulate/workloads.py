@@ -151,7 +151,6 @@ def _report(scheduler: Scheduler, gpus: Sequence[OnGpu]) -> WorkloadReport:
 
 
 def _names(workload: Workload) -> Mapping[str, Workload]:
-    """Return the names by which a control group may refer to it."""
     if workload.scheduler == "slurm":
         return {workload.job: workload}
     if workload.scheduler == "container":

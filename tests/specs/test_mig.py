@@ -106,6 +106,12 @@ def test_counts_that_cannot_be_summed() -> None:
     assert _share(device)[1].sm_count == 132
 
 
+def test_compute_instances_of_which_one_is_not_counted_have_no_sum() -> None:
+    """The sum of the others would be too low a ceiling."""
+    sms = [_instance(16, 69.5 * GIB), _instance(None, 69.5 * GIB, compute_instance=1)]
+    assert _share(_device("NVIDIA H200", 143771 * MIB, *sms))[1].sm_count is None
+
+
 @pytest.mark.parametrize("sms", [None, 0, 500])
 def test_unknown_sms(sms: int | None) -> None:
     """Without a usable SM count an instance has no compute ceiling, but keeps its bandwidth."""

@@ -497,6 +497,15 @@ def test_reconfiguration_takes_effect_at_the_next_tick(bench: Bench) -> None:
     assert share.totals.flops["fp8_tensor"] > 0
 
 
+def test_a_step_of_the_wall_clock_changes_no_integral(bench: Bench) -> None:
+    """Lengths come from the monotonic clock."""
+    bench.tick(H100, activity=BUSY)
+    bench.clock.step_wall(-3600.0)
+    totals = gpu(bench.tick(H100, activity=BUSY)).shares[0].totals
+
+    assert totals.observed_seconds["activity"] == 2.0
+
+
 def test_no_failure_is_forgotten_with_what_it_was_of() -> None:
     """A value that had to be cut stays counted when its instance is made anew, when that is removed
     and when its GPU is forgotten."""

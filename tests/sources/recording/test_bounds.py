@@ -112,7 +112,12 @@ def changed(*path: str | int, to: Any) -> Callable[[Plain, int], None]:
 
 
 READING = ("gpus", 0, "reading")
+ALLOCATION = {"device": {"index": 0}, "workload": {"scheduler": "slurm"}}
 LARGE = [
+    (
+        changed(*READING, "device", "instances", to=instances(1, 65)),
+        "instances: expected at most 64",
+    ),
     (
         changed(*READING, "shares", to=[{"gpu_instance": 1}] * 65),
         "shares: expected at most 64 items",
@@ -132,6 +137,10 @@ LARGE = [
     (
         changed(*READING, "device", "name", to="x" * 4097),
         "name: expected text of at most 4096 char",
+    ),
+    (
+        changed("workloads", "slurm", "allocations", to=[ALLOCATION] * 4097),
+        "allocations: expected at most 4096 items",
     ),
     (
         changed("workloads", "kubernetes", "pod_labels", to={"x" * 401: {}}),

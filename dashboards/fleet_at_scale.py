@@ -25,9 +25,9 @@ OF_SCALE = {
 BANDS = Panel(
     "GPUs by saturation",
     "How many of the chosen GPUs lie in each fifth of saturation, named by its upper edge: the "
-    "darker, the more. A dark row at the top is a fleet that is worth its price; at the bottom, "
-    "GPUs that run and do little. A row that turns pale at once: look at what changed then. Means "
-    "over five minutes of the GPUs whose saturation is measured.",
+    "stronger the colour, the more. A strong row at the top is a fleet that is worth its price; at "
+    "the bottom, GPUs that run and do little. A row that fades at once: look at what changed then. "
+    "Means over five minutes of the GPUs whose saturation is measured.",
     Heat(),
     Values("none"),
     (Query(f"sum by (band) ({of_nodes('node:gpu_saturation:count')})", "{{band}}"),),

@@ -109,12 +109,21 @@ def _(chart: Numbers) -> Parts:
 def _(chart: Heat) -> Parts:
     options = heatmap.Options(
         calculate=False,
+        # No scheme: in the dark theme Grafana turns one around, so that the most is white.
         color=heatmap.HeatmapColorOptions(
-            mode=heatmap.HeatmapColorMode.SCHEME, scheme="Oranges", fill="dark-orange", steps=64
+            mode=heatmap.HeatmapColorMode.OPACITY,
+            scale=heatmap.HeatmapColorScale.LINEAR,
+            scheme="Oranges",
+            fill="dark-orange",
+            exponent=0.5,
+            steps=64,
+            min_val=0,
         ),
         cell_values=heatmap.CellValues(unit="none", decimals=0),
         filter_values=heatmap.FilterValueRange(le=1e-9),
-        y_axis=heatmap.YAxisConfig(axis_placement=common.AxisPlacement.LEFT),
+        y_axis=heatmap.YAxisConfig(
+            axis_placement=common.AxisPlacement.LEFT, unit="percentunit", decimals=0
+        ),
         legend=heatmap.HeatmapLegend(show=True),
         tooltip=heatmap.HeatmapTooltip(mode=common.TooltipDisplayMode.SINGLE),
     )

@@ -9,7 +9,7 @@ def _time_ns() -> int:
     return int(time.time() * 1e9)
 
 
-# From the year 2262 on CPython's own raise OverflowError, so that logging cannot even be imported.
+# From the year 2262 on CPython's clocks raise OverflowError, and logging cannot be imported.
 time.time = partial(time.clock_gettime, time.CLOCK_REALTIME)
 time.time_ns = _time_ns
 

@@ -34,7 +34,7 @@ class ConfigError(ExporterError):
 
 
 class ConfigErrors(ConfigError):
-    """All that is wrong with one file; the message is the first and how many more there are."""
+    """All problems of one file; the message is the first and the number of others."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         """Take at least one problem, in the order of the file."""
@@ -50,7 +50,7 @@ class ConfigErrors(ConfigError):
 
 
 def limited(problems: Sequence[str]) -> tuple[str, ...]:
-    """Return the first MOST_PROBLEMS, and after them a line that there may be more."""
+    """Return the first MOST_PROBLEMS, and a line that there may be more."""
     if len(problems) <= MOST_PROBLEMS:
         return tuple(problems)
     more = f"only the first {MOST_PROBLEMS} problems are named, there may be more"
@@ -78,7 +78,7 @@ OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 
 
 def out_of_resources(error: BaseException | None) -> bool:
-    """Return whether an error, or its cause, is that descriptors or memory ran out."""
+    """Return whether an error, or its cause, is a lack of descriptors or memory."""
     while error is not None:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) in OUT_OF_RESOURCES:
             return True

@@ -31,7 +31,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
     Raises OSError, whose strerror says why, or ValueError for a path with a NUL character.
     """
-    # Looked at first, for opening a device may do something; and again, for it may be another now.
+    # Checked before, because opening a device has effects, and after, because it may be replaced.
     _refuse_unless_regular(os.stat(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -43,7 +43,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
-    """Return what is in a regular file; raise TooLargeError if it is longer than `most_bytes`."""
+    """Return the content of a regular file; raise TooLargeError above `most_bytes`."""
     with open_regular(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -52,7 +52,7 @@ def read_regular(path: str | os.PathLike[str], most_bytes: int) -> bytes:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a whole file in the place of the one that is there; on OSError that one is left.
+    """Replace a file as a whole; on OSError the old one stays.
 
     A device or FIFO, such as /dev/stdout, is written to.
     """

@@ -54,7 +54,7 @@ _CONVERTERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The data of one YAML document and where its keys stand."""
+    """The data of one YAML document, and the line of each key."""
 
     name: str
     value: Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one thread has counted so far, as its reports, FLOP counts and loops know of it."""
+"""The totals of one thread, as its reports, FLOP counts and loops use them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class OpenLoop(Protocol):
 
     @property
     def states_precision(self) -> bool:
-        """Whether the job says what it computes in."""
+        """Whether the job states its precision."""
 
     def is_over(self) -> bool:
         """Return whether it was left without being ended."""
 
     def end(self) -> None:
-        """Close it as of the last time that something happened."""
+        """Close the loop as of its last event."""
 
     def stepped(self) -> None:
         """An optimizer stepped while it was open."""
@@ -73,7 +73,7 @@ class Account:
         """Loops that keep the wall time running."""
 
     def flops_per_second(self) -> float | None:
-        """Return the FLOP/s since they began to count; None where none were counted."""
+        """Return the FLOP/s since counting began; None where none were counted."""
         flops, counted_ns = self.counts.totals()[3], self.wall_ns - self.flops_since_ns
         return flops / (counted_ns / 1e9) if flops and counted_ns > 0 else None
 

@@ -81,7 +81,7 @@ class Source:
 
 
 class Body(NamedTuple):
-    """What was done with a batch."""
+    """The FLOPs and backward passes of one batch."""
 
     batch: Shapes
     flops: float
@@ -99,7 +99,7 @@ class Attempt:
     bodies: list[Body] = field(default_factory=list)
 
     def batch_done(self, latest: Sequence[Shapes]) -> None:
-        """Note what was done since the last call, with the last of the `latest` batches that the
+        """Note the work since the last call, on the last of the `latest` batches that the
         model got, newest first: a prefetcher has asked for later ones."""
         counter = self.counter
         trained_on = max(latest, key=lambda batch: len(counter.inputs & {*batch}))
@@ -109,7 +109,7 @@ class Attempt:
         self.bodies.append(Body(trained_on, flops, backwards))
 
     def units(self) -> dict[Shapes, Unit]:
-        """Return the FLOPs by shapes; where not each batch has its own backward pass, their mean,
+        """Return the FLOPs by shapes; where batches share a backward pass, their mean,
         for the largest of them."""
         largest = max(self.bodies, key=lambda body: size_of(body.batch) or 0).batch
         each = len({body.backwards for body in self.bodies}) == 1

@@ -205,7 +205,7 @@ def judged(
 def host_evidence(
     host: Mapping[str, float | None], workers: float | None
 ) -> dict[str, float | None]:
-    """Return what workers do as evidence, of what a report says of its host; `workers` is their
+    """Return the evidence about workers from the host part of a report; `workers` is their
     number."""
     cores, busy = host.get("cores"), host.get("cores_busy")
     same = ("worker_running_ratio", "worker_blocked_ratio", "read_size_bytes")

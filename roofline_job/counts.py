@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Stepping:
-    """What one optimizer did in an episode."""
+    """The steps of one optimizer in an episode."""
 
     steps: int = 0
     first: int = 0
@@ -155,7 +155,7 @@ class Counts:
         return True
 
     def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:
-        """Count what the job itself states."""
+        """Count steps, samples and FLOPs that the job states."""
         self.episode.own_steps += steps
         self._end_cycle()
         self._samples = _plus(self._samples, samples)

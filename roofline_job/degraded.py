@@ -92,7 +92,7 @@ class Part:
             try:
                 raise error
             finally:
-                del error  # else it would keep itself and the job's frames alive through this frame
+                del error  # otherwise this frame would keep the error and the job's frames alive
         self.miss(f"{type(error).__name__}: {error}")
 
 

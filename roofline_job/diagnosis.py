@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a job waited, by what it knows itself. Imported at the job's end."""
+"""Why a job waited, by its own evidence. Imported at the job's end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _up(sentence: str) -> str:
 
 
 def job_evidence(account: Account) -> dict[str, float]:
-    """Return what is known of a loop and its loader, by the names of the table."""
+    """Return the evidence about a loop and its loader, by the names of the table."""
     idles_ns, phases_ns, wall_ns = account.times_ns()
     activity, host, loader = account.activity, account.activity.whole(), account.loader
     batches = account.counts.totals()[1]

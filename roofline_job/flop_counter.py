@@ -181,7 +181,7 @@ class FlopCounter:
 
 
 def _computed_ratio(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """Return the share of what a formula counts that is computed: causal attention does half.
+    """Return the share of a formula's FLOPs that is computed: causal attention does half.
 
     The formulas count the whole square. With fewer queries than keys the triangle is smaller.
     """
@@ -220,7 +220,7 @@ def _modes_and_formulas() -> tuple[Any, Any]:
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
             if any(_has_own_dispatch(kind) for kind in types):
-                # What such a class does with the tensors inside it comes here again.
+                # Operators on the tensors inside such a class are counted here, too.
                 return NotImplemented
             kwargs = kwargs or {}
             out = func(*args, **kwargs)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Finder:
-    """Finds what the finders behind it find, and has the listed modules' loaders call back."""
+    """Finds modules by the finders behind it, and has the loaders of listed modules call back."""
 
     def __init__(self, callbacks: Mapping[str, Callback], missed: Missed) -> None:
         self._callbacks = callbacks

@@ -104,7 +104,7 @@ def main(
     environ: Mapping[str, str] | None = None,
     beside_daemon: BesideDaemon | None = None,
 ) -> int:
-    """Become the command that follows ``run``; return an exit code where that does not happen.
+    """Become the command that follows ``run``; return an exit code if that fails.
 
     `environ` is by default the one that this process was given.
     """
@@ -226,7 +226,7 @@ def job_environment(
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """Return the variables as shell commands that keep what is on PYTHONPATH there."""
+    """Return the variables as shell commands that extend PYTHONPATH."""
     from shlex import quote
 
     inherited = {"PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"'}

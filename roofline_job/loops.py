@@ -36,7 +36,7 @@ NO_BATCH: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the job states in `watch`."""
+    """The arguments of `watch`."""
 
     job: str | None = None
     rank: int | None = None
@@ -46,7 +46,7 @@ class Stated:
     precision: str | None = None
 
     def checked(self) -> Stated:
-        """Return it without the values that cannot be reported."""
+        """Return the values that can be reported."""
         samples = self.samples_per_batch
         return replace(
             self,
@@ -138,7 +138,7 @@ class Loop:
 
     @property
     def states_precision(self) -> bool:
-        """Whether the job says what it computes in."""
+        """Whether the job states its precision."""
         return self.stated.precision is not None
 
     def is_over(self) -> bool:
@@ -160,7 +160,7 @@ class Loop:
             if account.in_body is not self:
                 asking = account.asking
                 if asking is not None and (asking is self or asking.is_over()):
-                    # What a signal handler raised has cut off the end of that wait.
+                    # An exception of a signal handler has skipped the end of that wait.
                     account.asking, account.depth = None, account.depth - 1
                     account.phase_in_wait = None
                 outermost = account.asking is None

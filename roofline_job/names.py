@@ -52,7 +52,7 @@ def default_name(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _script() -> str | None:
-    """Return what was started: train for ``train.py``, pkg.train for ``-m pkg.train``."""
+    """Return the name of the script: train for ``train.py``, pkg.train for ``-m pkg.train``."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and isinstance(spec.name, str):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the GPU of this process can do at most, by its datasheet.
+"""The peak of this process's GPU, by its datasheet.
 
 ``peaks.json`` is made from the exporter's own table (tests/specs/job_peaks.py): a job has
 neither that nor the daemon's answers.

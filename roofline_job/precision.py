@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What precision the operators of a job compute in.
+"""The precision that the operators of a job compute in.
 
 A GPU may compute FP32 products in TF32, on tensor cores, where PyTorch lets it: by default
 convolutions, and matrix products not. PyTorch's attention in FP32 does three TF32 products for
@@ -21,7 +21,7 @@ NO_TF32 = "NVIDIA_TF32_OVERRIDE"
 
 
 def computed_in(torch: Any, operator: str, tensor: Any) -> str | None:
-    """Return the precision in which an operator multiplies what is in a tensor, None if unclear."""
+    """Return the precision in which an operator multiplies a tensor; None if unclear."""
     if "_scaled_mm" in operator:
         return "fp8"
     precision = PRECISIONS.get(str(tensor.dtype))

@@ -26,7 +26,7 @@ class Process:
         self.reset()
 
     def reset(self) -> None:
-        """Start over, as in a forked child: what the parent did is not counted there."""
+        """Start over, as in a forked child: the parent's work is not counted there."""
         for account in self.accounts:
             account.detach()
         self.accounts = []
@@ -115,7 +115,7 @@ class Process:
             rank = accounts[0].rank
             rank = identity.rank() if rank is None else rank
             summary.write_summary(accounts, rank, identity.world_size() or 1)
-        except Exception:  # as where the job has taken its framework apart by now
+        except Exception:  # as where the job has already removed its framework's modules
             return
 
     def _flush_at_exit(self) -> None:

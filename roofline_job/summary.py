@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line at the end of a job under ``roofline-exporter run``: what it waited for, and computed.
+"""The line at the end of a job under ``roofline-exporter run``: its waits and its FLOP/s.
 
 `run` has become the job by then, so the job's own processes write it: rank 0, each trainer without
 a rank, or, if nothing trained, the first process, unless it started others that may have measured.
@@ -43,7 +43,7 @@ def is_wanted() -> bool:
 
 
 def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
-    """Write what the busiest of these accounts did, if this one of `ranks` is the first.
+    """Write the line on the busiest of these accounts, if this one of `ranks` is the first.
 
     Trainers that multiprocessing has started without ranks have a line each, with their process id.
     """

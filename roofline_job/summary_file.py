@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of ``roofline-exporter run --summary``: what the line at the end says, as JSON.
+"""The file of ``roofline-exporter run --summary``: the line at the end, as JSON.
 
 docs/compare.md describes it; what is not known is absent. No failure here reaches the job.
 """
@@ -33,7 +33,7 @@ _say_once = cache(say)
 
 
 def begin(path: str) -> dict[str, str]:
-    """Remove what an earlier job wrote, in the first rank; return what the job is given."""
+    """Remove an earlier job's file, in the first rank; return the variables for this job."""
     with suppress(OSError):  # nothing is there
         path = os.path.abspath(path)
         is_first_rank = not identity.number(os.environ, identity.RANKS)
@@ -43,7 +43,7 @@ def begin(path: str) -> dict[str, str]:
 
 
 def write_file(path: str, account: Account, ranks: int) -> None:
-    """Write what an account did, unless the file is of a trainer whose loop ran longer."""
+    """Write an account, unless the file is of a trainer whose loop ran longer."""
     temporary = f"{path}.{os.urandom(4).hex()}"
     try:
         if _loop_seconds_of(path) > account.wall_ns / _SECOND:
@@ -60,7 +60,7 @@ def write_file(path: str, account: Account, ranks: int) -> None:
 
 
 def content(account: Account, ranks: int) -> dict[str, object]:
-    """Return what is known of an account, by the keys of the file."""
+    """Return the known values of an account, by the keys of the file."""
     idles_ns, phases_ns, wall_ns = account.times_ns()
     steps, _, samples, _ = account.counts.totals()
     flops_per_second = account.flops_per_second()
@@ -104,7 +104,7 @@ def _known(**values: object) -> dict[str, object]:
 
 
 def _found(find: Callable[[], object]) -> object:
-    """Return what was found; None where the job has no such thing, or it has failed by now."""
+    """Return the value found; None where the job has none, or finding it failed."""
     try:
         return find()
     except Exception:

@@ -46,7 +46,7 @@ def _hiding(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def hidden(*args: Any, **kwargs: Any) -> Any:
         handler = original(*args, **kwargs)
-        if _is(_signal.SIG_DFL) and os.getpid() == armed:  # as where the job takes its own one off
+        if _is(_signal.SIG_DFL) and os.getpid() == armed:  # as when the job removes its own handler
             _set(_terminate)
         return sys.modules["signal"].SIG_DFL if handler is _terminate else handler
 

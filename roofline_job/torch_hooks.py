@@ -62,7 +62,7 @@ def automatic(reason: str, module: ModuleType) -> None:
 
 
 def install() -> None:
-    """Hook into what `watch` needs of a torch that the job has imported; cheap when done."""
+    """Install the hooks that `watch` needs into the job's torch; cheap if they are there."""
     for name, hook in (
         ("torch.utils.data.dataloader", hook_loaders),
         ("torch.optim.optimizer", hook_optimizers),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workers of data loaders do while the loop waits for them, as the kernel counts it.
+"""The kernel's counts of data loaders' workers while the loop waits for them.
 
 The loop's own thread looks about once a second, where a wait begins and a report is due, and only
 if the loop waited for data for a notable part of the time since it last came by here.
@@ -46,7 +46,7 @@ class Worker(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What was seen at one moment."""
+    """The counts at one moment."""
 
     at_ns: int
     batches: int
@@ -61,7 +61,7 @@ class Look(NamedTuple):
 
 
 class Activity:
-    """What the loaders' workers of one thread do, and what its loop has spent."""
+    """The activity of one thread's loader workers, and the time of its loop."""
 
     def __init__(self) -> None:
         self.phase_ns: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Activity:
         batches: int,
         workers: Callable[[], Iterable[int]],
     ) -> None:
-        """Note what a loop has spent; look at its workers, given by process id, if it waits."""
+        """Note the time of a loop; look at its workers, given by process id, if it waits."""
         waited_ns = phase_ns.get("data", 0) - self.phase_ns.get("data", 0)
         waits = waited_ns > NOTABLE_RATIO * (wall_ns - self.wall_ns)
         self.phase_ns, self.wall_ns = dict(phase_ns), wall_ns
@@ -100,16 +100,16 @@ class Activity:
             self._intervals = [added([*self._intervals, interval])]
 
     def recent(self) -> dict[str, float]:
-        """Return what they did lately, by the keys of the protocol; empty if that is not known."""
+        """Return their recent rates, by the keys of the protocol; empty if unknown."""
         return rates(added(self._recent))
 
     def whole(self) -> dict[str, float]:
-        """Return what they did in all intervals in which the loop waited."""
+        """Return their rates over all intervals in which the loop waited."""
         return rates(added(self._intervals))
 
 
 def look(batches: int, processes: Iterable[int]) -> Look:
-    """See what these workers do; those that are gone are left out."""
+    """Read the counts of these workers; those that are gone are left out."""
     found = {process: worker(process) for process in processes}
     workers = {process: each for process, each in found.items() if each is not None}
     affinity = set().union(*map(os.sched_getaffinity, workers or (0,)))
@@ -119,7 +119,7 @@ def look(batches: int, processes: Iterable[int]) -> Look:
 
 
 def between(before: Look, now: Look) -> dict[str, float]:
-    """Return what happened between two looks at the same workers, in amounts that add up."""
+    """Return the differences between two looks at the same workers, as amounts that add up."""
     pairs = [(before.workers.get(process), after) for process, after in now.workers.items()]
     same = [(b, a) for b, a in pairs if b is not None and b.started == a.started]
     seconds = (now.at_ns - before.at_ns) / _SECOND
@@ -159,7 +159,7 @@ def added(intervals: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def rates(of: Mapping[str, float]) -> dict[str, float]:
-    """Return amounts as numbers per time, by the keys of the protocol; what is not known is out."""
+    """Return amounts as rates, by the keys of the protocol, without unknown ones."""
     seconds = of.get("seconds")
     if not seconds:
         return {}
@@ -181,7 +181,7 @@ def rates(of: Mapping[str, float]) -> dict[str, float]:
 
 
 def worker(process: int) -> Worker | None:
-    """Return what the kernel has counted of a process so far; None once it is gone."""
+    """Return the kernel's counts of a process; None once it is gone."""
     folder = f"{PROC}/{process}"
     try:
         fields = _read(f"{folder}/stat").rpartition(b")")[2].split()

@@ -21,7 +21,7 @@ HOOKED = "_roofline_hooked"
 
 
 def replace(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    """Put what `wrap` makes of a function of a class or module in its place, once."""
+    """Replace a function of a class or module by `wrap(function)`, once."""
     original = getattr(owner, name)
     if not hasattr(original, HOOKED):
         wrapper = functools.wraps(original)(wrap(original))

@@ -41,7 +41,7 @@ def _refusals(settings: config.Settings) -> Iterator[str]:
 
     Whether the port is free is not tried: a daemon with these settings may be running.
     """
-    # Imported here, so that help and mistakes on the command line come at once.
+    # Imported late, so that help and mistakes on the command line are answered at once.
     from exporter.cli.readers import play_problems
     from exporter.sources.simulate import load_scenario
     from exporter.specs import SpecBook, load_specs
@@ -68,7 +68,7 @@ def _raised(load: Callable[[], object]) -> tuple[str, ...]:
 
 
 def _group_problem(settings: config.Settings) -> Iterator[str]:
-    """The socket for training reports would not be opened."""
+    """Why the socket for training reports could not be opened."""
     group = settings.training_socket_group
     if group is None or group.isdecimal() or "training" not in settings.sources:
         return
@@ -80,7 +80,7 @@ def _group_problem(settings: config.Settings) -> Iterator[str]:
 
 
 def _address_problem(settings: config.Settings) -> Iterator[str]:
-    """The server would not listen: a host is not known, or is another machine's."""
+    """Why the server could not listen: a host is unknown, or belongs to another machine."""
     from exporter.web.server.server import listen
 
     host = settings.web_listen_address.host
@@ -94,5 +94,5 @@ def _address_problem(settings: config.Settings) -> Iterator[str]:
 
 
 def _place(settings: config.Settings, name: str) -> str:
-    """Return where a setting was made, as messages begin."""
+    """Return the origin of a setting, with which its message begins."""
     return settings.given[name].place if name in settings.given else f"--{name}"

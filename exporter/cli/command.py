@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command is run with, what its signals do, and the exit codes that it may return."""
+"""The input of a command, its signal handlers, and its exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a command is run with."""
+    """The arguments and streams of a command."""
 
     argv: Sequence[str]
     """The words after the command's name."""

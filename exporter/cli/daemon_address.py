@@ -35,7 +35,7 @@ def daemon_of(settings: Settings, command: str) -> DaemonAddress:
 
 
 def _local(settings: Settings, command: str) -> tuple[Url, Path | None]:
-    """Return where a daemon of this node is, and the web configuration with its certificate."""
+    """Return the address of this node's daemon, and the web configuration with its certificate."""
     address: Address = settings.web_listen_address
     if address.port == 0:
         raise ConfigError(f"{command}: web.listen-address has port 0, expected --url URL")
@@ -53,7 +53,7 @@ def _local(settings: Settings, command: str) -> tuple[Url, Path | None]:
 
 
 def _refuse_contradictions(settings: Settings, url: Url) -> None:
-    """Name a setting that would be of no effect, or that lacks another."""
+    """Raise ConfigError for a setting without effect, or one that needs another."""
     user = settings.url_user if url.user is None else url.user
     has_password = url.password is not None or settings.url_password_file is not None
     is_plain = url.scheme == "http"
@@ -97,7 +97,7 @@ def _authorization(settings: Settings, url: Url) -> str | None:
 
 
 def secret(name: str, path: Path) -> str:
-    """Return what a file has, without the end of its line; raise ConfigError if it has no text."""
+    """Return the secret in a file, without a newline; raise ConfigError if it has no text."""
     return _decoded(name, path, _read(name, path, MOST_PASSWORD_BYTES)).rstrip("\r\n")
 
 
@@ -138,7 +138,7 @@ def _context_of(web_config: Path) -> ssl.SSLContext:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    # By itself it need not be that of a CA.
+    # The certificate of a server is seldom that of a CA: a chain may end with it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     text = _certificate(web_config)
     try:
@@ -149,11 +149,11 @@ def _context_of(web_config: Path) -> ssl.SSLContext:
 
 
 def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    """Let a context show the client certificate of the settings, if there is one."""
+    """Load the client certificate of the settings into a context, if there is one."""
     path, key = settings.url_cert_file, settings.url_key_file
     if path is None:
         return
-    # OpenSSL opens them itself: it would block on a FIFO, and prompt for a password.
+    # OpenSSL would block on a FIFO, and prompt for a password.
     certificate = _read("url.cert-file", path, MOST_PEM_BYTES)
     if key is not None:
         _read("url.key-file", key, MOST_PEM_BYTES)

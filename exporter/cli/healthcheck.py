@@ -83,7 +83,7 @@ def check(
 
 
 def quick_check(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Print the daemon's answer and return True; or do neither, for the command to go on.
+    """Print the daemon's answer and return True; if that is not possible, do nothing.
 
     `words` follow the command's name.
     """

@@ -40,7 +40,7 @@ _BAD_CLIENT_CERTIFICATE = (
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How a client shows who it is, and what it trusts; by default nothing."""
+    """Credentials and trusted certificates of a client; by default none."""
 
     context: ssl.SSLContext | None = None
     """Of a daemon that serves HTTPS; without one HTTP is spoken."""
@@ -135,7 +135,7 @@ def _reason(error: Exception, url: Url, credentials: Credentials, deadline: Dead
 
 
 def _speaks_tls(url: Url, deadline: Deadline) -> bool:
-    """Return whether a handshake succeeds there, or fails only because of who asks."""
+    """Return whether a TLS handshake succeeds, or fails only for the client's certificate."""
     import ssl
 
     from exporter.exchange import connected

@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 def any_pending(readers: Readers) -> bool:
-    """Return whether a GPU has neither been read nor failed yet: waking one up takes seconds."""
+    """Return whether a GPU was neither read nor failed yet: initialising one takes seconds."""
     return any(report.reading is None and report.problem is None for report in readers.reports())
 
 
@@ -180,7 +180,7 @@ def choose_collectives(settings: Settings, readers: NodeReaders, clock: Clock) -
 def choose_host(
     settings: Settings, readers: NodeReaders, clock: Clock
 ) -> HostActivityReader | None:
-    """Return what watches processes in /proc, not started; None if it is switched off."""
+    """Return the watcher of processes in /proc, not started; None if it is switched off."""
     if PROC not in settings.sources or not isinstance(readers, Fleet):
         return None
     from exporter.sources.host.host import HostActivityReader

@@ -65,7 +65,7 @@ def run(invocation: Invocation) -> int:
 
 
 def _only(snapshot: Snapshot, name: str) -> Snapshot:
-    """Return the part of a snapshot that a name means: a GPU, a share of it, or a training job."""
+    """Return the named part of a snapshot: a GPU, a share of it, or a training job."""
     from exporter.model.reading import share_names
     from exporter.web.wording.whose import display_names
 
@@ -90,7 +90,7 @@ def _only(snapshot: Snapshot, name: str) -> Snapshot:
 
 
 def _said(snapshot: Snapshot, *, everything: bool) -> Iterator[str]:
-    """Yield what is diagnosed; of GPUs without a cause nothing, unless they were asked for."""
+    """Yield the diagnoses; GPUs without a cause are left out unless named."""
     from exporter.web.facts import lines_of
     from exporter.web.wording.diagnosis import address, not_known, sentences
     from exporter.web.wording.summary import headline

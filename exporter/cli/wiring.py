@@ -74,7 +74,7 @@ class Parts:
     """The long-lived objects of one process, wired but not started."""
 
     def __init__(self, settings: Settings, counts: Counts | None = None) -> None:
-        """Take what to wire, and what a server counts where there is one."""
+        """Take the parts to wire, and the server's counters if there is a server."""
         settings = as_played(settings)
         clock = node_clock(settings)
         self.settings = settings
@@ -130,7 +130,7 @@ class Parts:
         self.pages.reconfigure(_render_options(settings, self._started_unix_seconds))
 
     def start(self) -> None:
-        """Start to read."""
+        """Start all sources."""
         self.fleet.start()
         for source in self._beside_the_fleet:
             source.start()
@@ -145,7 +145,7 @@ class Parts:
 
 @contextmanager
 def looking(settings: Settings) -> Iterator[tuple[Parts, str | None]]:
-    """Read the GPUs in this process, for a while; give why none can be read, in one line, or None.
+    """Read the GPUs in this process within a context; yield why none can be read, or None.
 
     Sources that report only what happens from their start on are left out.
     """

@@ -45,12 +45,12 @@ class Clocks:
 
     @property
     def lowest_ratio(self) -> float:
-        """What the mean SM clock is at least, over `sm`: 1 where `sm` is measured."""
+        """Lower bound of the mean SM clock, over `sm`: 1 where `sm` is measured."""
         return 1.0 if not self.sm or self.sm_lowest is None else self.sm_lowest / self.sm
 
     @property
     def highest_ratio(self) -> float:
-        """The same of what it is at most."""
+        """Upper bound of the mean SM clock, over `sm`."""
         return 1.0 if not self.sm or self.sm_highest is None else self.sm_highest / self.sm
 
     def ratio(self, unit: str, *, busy: bool = False) -> float | None:

@@ -66,7 +66,7 @@ def possible_mean_clock(
 
 
 def highest_mean_clock(activity: Activity, highest_clock: float) -> float:
-    """Return what the mean clock in hertz is at most: SM x f <= GR x f_busy, but for rounding."""
+    """Return the upper bound of the mean clock in hertz: SM x f <= GR x f_busy, rounded up."""
     if activity.engine is None:
         return highest_clock
     engine, highest = cut(activity.engine) + ROUNDING_RATIO, busiest(activity)

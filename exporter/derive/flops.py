@@ -46,7 +46,7 @@ FP64_OVER_FP32 = 0.5
 
 
 class TensorSplit(NamedTuple):
-    """The tensor activity by what shows of its precision; shares of cycles."""
+    """The tensor activity by precision, as far as counters tell it; shares of cycles."""
 
     fp64: float
     int8: float
@@ -173,7 +173,7 @@ def measured_flops_bounds(
 
 
 def _rest_is_no_fp64(activity: Activity, ceilings: Ceilings) -> bool:
-    """Return whether the source shows FP64 by itself, and nobody says that the rest is FP64."""
+    """Return whether the source counts FP64 separately and FP64 is not the assumed precision."""
     shown = activity.dmma is not None or activity.dfma is not None
     return shown and ceilings.assumed_precision != "fp64_tensor"
 
@@ -210,7 +210,7 @@ def estimated_flops_bounds(
 
 
 class TensorRates(NamedTuple):
-    """The slowest and fastest rate in FLOP/s of a full tensor pipe, by what it works on."""
+    """The slowest and fastest rate in FLOP/s of a full tensor pipe, by operation."""
 
     floats: Bounds
     """Floating point but FP64."""
@@ -226,7 +226,7 @@ def tensor_rates(
     tensor_clock_ratio: float,
     vector_clock_ratio: float,
 ) -> TensorRates:
-    """Return the rates of a full tensor pipe at these clocks; 0 where there is none to be known.
+    """Return the rates of a full tensor pipe at these clocks; 0 where no peak is known.
 
     What is shown as FP64 or integers that the GPU is not known to have is some floating point.
     """

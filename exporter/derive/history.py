@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the last intervals of a share showed of its clock, and of what its counters count.
+"""The last clock samples of a share, and whether its counters count cycles or time.
 
 The driver samples utilization u and SM clock c together, each sample a mean over 1/6 to 1 s. These
 samples do not end where the interval of the counters ends, and a short interval has none. A GPU
@@ -144,7 +144,7 @@ class ClockHistory:
 
     @property
     def slope(self) -> float | None:
-        """By how many hertz the clock of busy time is higher or lower; None if it is not seen."""
+        """Clock of busy time minus that of idle time in hertz; None where samples do not tell."""
         past = self.past
         if not past.seconds:
             return None
@@ -190,7 +190,7 @@ class ClockHistory:
             return None
         # Samples that are busy for a part of their time know less of the busy clock than the line.
         line = samples.clock + slope * (1.0 - samples.utilization)
-        if line <= 0.0:  # older samples were of another load: the line leads nowhere
+        if line <= 0.0:  # older samples were of another load: a fit means nothing
             return samples.busy_clock
         return max(samples.busy_clock, line) if slope >= 0.0 else min(samples.busy_clock, line)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a share moves over PCIe and NVLink per second."""
+"""Traffic of a share over PCIe and NVLink, per second."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _seconds = attrgetter("seconds")
 
 
 class Moment(NamedTuple):
-    """What a moment shows of the loop."""
+    """The state of the loop that one moment shows."""
 
     certain: bool
     """It waits for data."""
@@ -51,7 +51,7 @@ class Moment(NamedTuple):
 
 
 def judged(states: Sequence[ThreadStates]) -> list[Moment]:
-    """Return what each of these moments, oldest first, shows."""
+    """Return the state that each of these moments shows, oldest first."""
     resting = [bool(each.workers) and not set(each.workers) - {AT_REST, ASLEEP} for each in states]
     rested_at = [each.seconds for each, rests in zip(states, resting, strict=True) if rests]
     asleep = [each.main in (AT_REST, ASLEEP, AT_WORK) for each in states]

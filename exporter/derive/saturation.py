@@ -82,7 +82,7 @@ def measured(
 
 
 def _fma(activity: Activity, compute_capability: tuple[int, int] | None) -> Bounds:
-    """Return what is read of the FP32/FP16 units; a unit that is not read counts as 0."""
+    """Return the activity of the FP32/FP16 units; one that is not read counts as 0."""
     fp32, fp16 = cut(activity.fp32 or 0.0), cut(activity.fp16 or 0.0)
     lower = max(fp32, fp16, cut(activity.fma or 0.0))
     if activity.fma is not None or fma_is_shared(compute_capability) is False:

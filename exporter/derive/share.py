@@ -48,7 +48,7 @@ NO_STALL = Stall()
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """What one interval of one share means; None where the readings do not show it."""
+    """The derived values of one interval of one share; None where they are unknown."""
 
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
@@ -134,7 +134,7 @@ def _measured(
     links: LinkRates,
     stall: Stall,
 ) -> tuple[Derived, Activity]:
-    """Return what is `known` with what the counters show, and these in shares of time."""
+    """Return `known` with the values measured by counters, and these as shares of time."""
     capability = device.compute_capability
     tensor_cores = has_tensor_cores(ceilings, capability)
     history = known.history.measured(activity.engine, activity.seconds)
@@ -205,7 +205,7 @@ def _estimated(
     links: LinkRates,
     stall: Stall,
 ) -> Derived:
-    """Return what is `known` with what the utilization alone bounds."""
+    """Return `known` with the bounds that follow from the utilization alone."""
     tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
     clocks = read_clocks(vitals, ceilings, device, known.history)
     estimate = partial(estimated, tensor_cores=tensor_cores, memory_use=_memory_use(ceilings))

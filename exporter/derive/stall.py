@@ -18,7 +18,7 @@ CHECK_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """What the training jobs on a share report of the last seconds."""
+    """The training jobs' reports on a share over the last seconds."""
 
     of_idle: float | None = None
     """The part of the GPU's recent idle time that the exposed stall covers, else the inferred lower

@@ -114,7 +114,7 @@ def known_by_counters(
     utilization: Utilization | None,
     compute_capability: tuple[int, int] | None,
 ) -> Known:
-    """Return what counters that leave something out show; `activity` is in shares of time.
+    """Return the bounds by counters that are incomplete; `activity` is in shares of time.
 
     The engine activity, else `utilization`, is at least that of any unit.
     """
@@ -138,7 +138,7 @@ def known_by_counters(
 
 
 def known_by_utilization(utilization: Utilization, saturation: Saturation, clocks: Clocks) -> Known:
-    """Return what the utilization shows, and an estimate of the `saturation` that agrees with it.
+    """Return the bounds by utilization, with an estimated `saturation` that agrees with it.
 
     An SM clock that is not sampled over the busy time is anything up to the highest one of the
     device; the memory clock was between the one at the end and its reference.

@@ -46,7 +46,7 @@ def _link(one: Device, other: Device) -> str | None:
 
 
 def _common(one: Device, other: Device) -> str | None:
-    """Return how far up in the PCI tree the way from one GPU to another leads: through one PCIe
+    """Return how high in the PCI tree the path from one GPU to another goes: through one PCIe
     switch (PIX), several (PXB), a host bridge (PHB), two (NODE), two NUMA nodes (SYS)."""
     if not (one.pci_path and other.pci_path):
         return None

@@ -65,7 +65,7 @@ def data_stall(share: Share | None, ranks: Sequence[Rank], now: float | None) ->
 
 
 def _fits(ranks: Sequence[Rank], idle_ratio: float | None) -> Bounds:
-    """Return what a stall can be of the last seconds, in which the GPU was idle for `idle_ratio`.
+    """Return the bounds of a stall in the last seconds, of which `idle_ratio` were idle.
 
     What is inferred from a job's reports is of the time between these, which is longer, and over,
     where waits are long. max(0, W + idle - 1) <= S <= min(W, idle) holds of the last seconds.
@@ -83,7 +83,7 @@ def _fits(ranks: Sequence[Rank], idle_ratio: float | None) -> Bounds:
 def _lasting(
     ranks: Iterable[Rank], now: float, idle_seconds: float | None, window_seconds: float
 ) -> float | None:
-    """Return the part of the last seconds in which a GPU sat idle in a wait that still goes on."""
+    """Return the part of the last seconds that a GPU was idle in a wait that still goes on."""
     since = [rank.last_report_timestamp_seconds for rank in ranks if rank.waiting_for_data]
     if not since or idle_seconds is None:
         return None
@@ -91,7 +91,7 @@ def _lasting(
 
 
 def waiting(ranks: Iterable[Rank]) -> bool:
-    """Return whether a job waits for data now, by its last word."""
+    """Return whether a job waits for data now, by its last report."""
     return any(rank.waiting_for_data for rank in ranks if rank.verified)
 
 

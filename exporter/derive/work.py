@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows for a share without counters from the FLOPs that its training jobs state.
+"""Bounds of a share without counters from the FLOPs that its training jobs state.
 
 Work that was done takes units that can do it, so FLOP/s F bound from below how busy these were.
 With the rates of a full tensor pipe P_t, in the precision of the job, and of full vector pipes P_v,
@@ -35,7 +35,7 @@ ALSO = {"fp16_tensor": "fp16_tensor_fp16acc", "fp8_tensor": "fp8_tensor_fp16acc"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What training jobs state of the last ten seconds on a share."""
+    """The FLOP/s that training jobs state for the last ten seconds on a share."""
 
     flops_per_second: float
     """As a mean over ten seconds, or over the last reports where these are further apart."""
@@ -181,7 +181,7 @@ Rated = TypeVar("Rated", bound=WorkRates)
 
 
 def worked(rates: Rated, work: Work, believed: float, *, measured: bool) -> Rated:
-    """Return work and traffic with what the jobs state; bounded by it only where nothing counts."""
+    """Return work and traffic with the jobs' FLOPs; as bounds only where nothing counts."""
     flops, band = rates.flops_bounds_per_second, rates.intensity_bounds_flops_per_byte
     traffic = rates.dram_bounds_bytes_per_second
     if flops is not None and not measured:
@@ -200,7 +200,7 @@ def worked(rates: Rated, work: Work, believed: float, *, measured: bool) -> Rate
 def recently_worked(
     recent: Recent, work: Work, rates: Rates | None, believed: float, *, measured: bool
 ) -> Recent:
-    """Return the last ten seconds with what the jobs state of them."""
+    """Return the last ten seconds with the jobs' FLOPs."""
     saturation = recent.saturation_bounds
     if saturation is not None and rates is not None and rates.whole and not measured:
         saturation = _at_least(saturation, work.least_flops_per_second / rates.whole)

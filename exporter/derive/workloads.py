@@ -103,7 +103,7 @@ def work_of_shares(
 
 
 def pods_of(shares: Iterable[OnShare], work: Mapping[ShareKey, ShareWork]) -> Mapping[str, Pods]:
-    """Return by UID which pod it is that has a process on a share; several: one of these."""
+    """Return the candidate pods of each pod UID that a process on these shares has."""
     found: dict[str, Pods] = {}
     for share in shares:
         on = work[share.key]
@@ -348,5 +348,5 @@ def _identity(workload: Workload, container: str) -> tuple[str, ...]:
 
 
 def _identities(given: Workload) -> set[tuple[str, ...]]:
-    """Return those of its processes: a pod's may not say of which container."""
+    """Return the identities of its processes; a pod's process may not show its container."""
     return {_identity(given, given.container), _identity(given, "")}

@@ -36,7 +36,7 @@ class Family:
 
     @property
     def scope(self) -> Scope:
-        """What it describes."""
+        """The kind of object that the family describes."""
         return self.reader.part.scope
 
     @property

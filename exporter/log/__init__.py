@@ -130,7 +130,7 @@ def _limit_asyncio() -> None:
 
 
 def _log_uncaught() -> None:
-    """Log what ends the process or a thread, and what is raised where nothing can be raised."""
+    """Log uncaught exceptions of the process and its threads, and those in finalizers."""
     sys.excepthook = _ended
     threading.excepthook = _thread_ended
     sys.unraisablehook = _unraisable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines on their way to a descriptor: a bounded queue and a thread, so that only it waits."""
+"""Writes lines to a descriptor through a bounded queue and a thread, so that callers never wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LineWriter:
     """
 
     def __init__(self, descriptor: int, describe_gap: Callable[[int], bytes]) -> None:
-        """Write to `descriptor`; `describe_gap` makes the line for so many that were dropped."""
+        """Write to `descriptor`; `describe_gap` returns the line about n dropped lines."""
         self.describe_gap = describe_gap
         self.dropped = 0
         """How many lines were dropped or could not be written, since the start."""
@@ -91,6 +91,6 @@ class LineWriter:
                 rest = rest[os.write(self._descriptor, rest) :]
             except BlockingIOError:
                 time.sleep(RETRY_SECONDS)
-            except OSError:  # closed, no reader, no space: it may be better for the next lines
+            except OSError:  # closed, no reader, no space: the next lines may succeed
                 return False
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job does on the host, and what is seen from outside of the processes that hold a GPU."""
+"""Host activity of a job, and thread states of the processes that hold a GPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HostTotals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is new of one watched process."""
+    """The samples of one watched process since the last call."""
 
     states: tuple[ThreadStates, ...] = ()
     totals: HostTotals | None = None

@@ -15,7 +15,7 @@ from roofline_job.causes import judged
 
 
 def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[Gpu, ...]:
-    """Return the GPUs with what is known of the causes, at the Unix time `now`."""
+    """Return the GPUs with the causes that the evidence shows at the Unix time `now`."""
     live = waits.live_ranks(ranks)
     beside = peers(gpus, ranks, live)
     found = []

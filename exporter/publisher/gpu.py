@@ -68,7 +68,7 @@ class TrackedGpu:
 
     @property
     def last_shares(self) -> GpuShares:
-        """The GPU, and its shares as of the last reading."""
+        """The GPU and its shares at the last reading."""
         return self.device, self.reading.shares if self.reading is not None else ()
 
     def take(self, report: SlotReport, claims: Claims, work: NodeWork, now: float) -> None:

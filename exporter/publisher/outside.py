@@ -39,7 +39,7 @@ class Outside:
         """By share: the monotonic time of its last idle gap."""
 
     def claims(self, claims: Claims) -> Claims:
-        """Return what the ranks say of the shares, and of all others what was seen from outside."""
+        """Return the stalls of the shares: reported by their ranks, else inferred from outside."""
         seen = {
             place: _stall(each.window)
             for place, each in self.watched.items()
@@ -50,7 +50,7 @@ class Outside:
     def settle(
         self, gpus: Mapping[str, TrackedGpu], claims: Claims, rules: IdleRules, now: float
     ) -> None:
-        """Take what was seen since the last tick, after the GPUs were read; add it to their totals,
+        """Take the samples since the last tick, after the GPUs were read; add them to their totals,
         and choose what to watch."""
         if self._source is None:
             return
@@ -135,7 +135,7 @@ class WatchedProcess:
         """Where the open window begins."""
 
     def take(self, seen: Seen) -> None:
-        """Take what the source has sampled since the last tick."""
+        """Take the source's samples since the last tick."""
         self._states.extend(seen.states)
         self.problems = seen.problems
         if seen.totals is not None and (
@@ -170,7 +170,7 @@ class WatchedProcess:
             return None
         if not self._ticks or end > self._ticks[-1]:
             self._ticks.append(end)
-        # What is near decides too; and the driver's readings may lag behind.
+        # Moments beside the gap decide too, and the driver's readings may lag behind.
         settled = min(end, self._states[-1].seconds) - NEAR_SECONDS
         while self._ticks and self._ticks[0] <= settled:
             at = self._ticks.popleft()
@@ -186,7 +186,7 @@ class WatchedProcess:
         return None
 
     def _close(self, begin: Mark, end: Mark) -> Window | None:
-        """Return the complete window; None if nothing can be said of it."""
+        """Return the complete window; None if it shows nothing."""
         states = list(self._states)
         waits = wait_bounds(states, judged(states), begin.seconds, end.seconds)
         if waits is None:
@@ -200,7 +200,7 @@ class WatchedProcess:
 
 
 def _stall(window: Window) -> Stall:
-    """Return what a window says of the present."""
+    """Return the stall that a window shows."""
     idle = window.end.times.idle - window.begin.times.idle
     of_idle = min(window.bounds.lower / idle, 1.0) if idle > 0.0 else None
     return Stall(of_idle, {PROCFS: window.ratios})

@@ -150,7 +150,7 @@ class TrackedShare:
         derived = shown = derive(share_reading)
         given = share_reading.activity
         if given is not None and not given.integrable:
-            # Show an activity that is too old, and integrate as if there were no counters.
+            # Show an activity that is too old, but integrate as if there were no counters.
             share_reading = replace(share_reading, activity=None, counters=None)
             derived = derive(share_reading)
         self._history = derived.history

@@ -94,7 +94,7 @@ class SharedTime:
         """Return the part of a field's value that is included; None if none is."""
         members = self._members
         if not self._away or field not in FIELDS or value is None:
-            return value  # what was ever given is included, unless it is away
+            return value  # a counter that was ever read is included, unless it is absent now
         if field == WHOLE or not isinstance(value, dict):
             return value if (field, "") in members else None
         return {label: each for label, each in value.items() if (field, label) in members} or None

@@ -89,7 +89,7 @@ def training_state(
 
 
 def problem_of(readers: Readers, reports: Sequence[SlotReport], gpus: Sequence[Gpu]) -> str | None:
-    """Return why no GPU is up, in one line; None where one is."""
+    """Return why no GPU is up, in one line; None if one is."""
     if any(gpu.up for gpu in gpus):
         return None
     if readers.problem is not None:

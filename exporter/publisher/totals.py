@@ -245,7 +245,7 @@ class ShareIntegral:
         self._last_busy = unix_seconds
 
     def totals(self) -> ShareTotals:
-        """Return them so far."""
+        """Return the totals so far."""
         known = {
             field: value
             for field, each in self._sums.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interfaces of sources: what hands over hardware counters, and a row of the table of sources.
+"""The interfaces of sources, and the rows of the table of sources.
 
 The table is in `exporter/sources/table.py`.
 """
@@ -43,7 +43,7 @@ class CounterSource(Protocol):
         """Return whether this source is expected to give activities of this share."""
 
     def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
-        """Return what was counted since the last read, by share; nothing for those not known.
+        """Return the activities since the last read, by share, as far as known.
 
         Raises:
             DeviceGone: the GPU is lost.
@@ -51,7 +51,7 @@ class CounterSource(Protocol):
         """
 
     def close(self) -> None:
-        """Give back what the driver or a process holds for this source."""
+        """Free the resources of this source."""
 
 
 class NodeCounters(Protocol):
@@ -87,7 +87,7 @@ class Lendable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CounterOptions:
-    """How the counter sources are configured that read all GPUs at once, as their flags say."""
+    """The configuration of the counter sources that read all GPUs at once."""
 
     interval_seconds: float = 1.0
     """Between two rounds of the fleet."""
@@ -158,11 +158,11 @@ class NodeWorkloads(Protocol):
     name: str
 
     def report(self) -> WorkloadReport | None:
-        """Return what was known last."""
+        """Return the last report."""
 
     @property
     def state(self) -> SourceState | None:
-        """How it is doing; None while it is not in use."""
+        """Its state; None while it is not in use."""
 
     def start(self) -> None:
         """Start polling, in a thread of its own."""
@@ -187,7 +187,7 @@ CONTAINER_SOCKETS = ("/var/run/docker.sock", "/run/podman/podman.sock")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """How the sources of workloads are configured, as their flags say."""
+    """The configuration of the sources of workloads."""
 
     kubernetes_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     kubernetes_pods_socket: str = "/var/lib/kubelet/pods-api/pods-api.sock"

@@ -157,7 +157,7 @@ def _rate(activity: Activity, name: str) -> float | None:
 
 
 def _sum(values: list[float], pieces: list[Piece]) -> float:
-    """Return what these values, one for each piece, add up to in the time of their pieces."""
+    """Return the sum of these values, one for each piece, x the length of their pieces."""
     return sum(value * piece.seconds for value, piece in zip(values, pieces, strict=True))
 
 

@@ -115,7 +115,7 @@ class _Client:
 
 
 def collectives(data: bytes) -> Collectives:
-    """Return what a status in JSON says of the processes of its job.
+    """Return the collectives of a job's processes from a status in JSON.
 
     Raises:
         Unreadable: it is no status of RAS.

@@ -146,6 +146,6 @@ class PolledSource(Generic[Report]):
 
 
 def _one_line(error: Exception) -> str:
-    """Return what an error says, or its kind, without line breaks."""
+    """Return the message of an error, or its type, without line breaks."""
     said = " ".join(str(error).split()) or type(error).__name__
     return said if len(said) <= _MOST_WHY else f"{said[:_MOST_WHY]}…"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which readings of one GPU are absent and why, how many reads failed, and what the log has of it.
+"""Which readings of one GPU are absent and why, how many reads failed, and which were logged.
 
 Every source of a GPU writes here.
 """
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Past:
-    """What one session with a GPU leaves to the next one."""
+    """The states that one session with a GPU hands to the next."""
 
     failures: Counter[str] = field(default_factory=Counter)
     """Failed reads by source."""

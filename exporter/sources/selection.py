@@ -46,7 +46,7 @@ class Admission:
         """The indexes of the GPUs that are left out by their index."""
 
     def admitted(self, count: int) -> list[int]:
-        """Return the indexes to open, of `count`: those that are not left out by index alone."""
+        """Return the indexes to open, of `count`: all that no entry leaves out by index."""
         admitted = []
         for index in range(count):
             if not self._selection.leaves_out(index):

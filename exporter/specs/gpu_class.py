@@ -82,7 +82,7 @@ def gpu_class(device: Device) -> GpuClass | None:
 
 
 def memory_utilization_use(device: Device) -> MemoryUtilizationUse | None:
-    """Return what the driver's memory utilization of a GPU is good for.
+    """Return the use of the driver's memory utilization for DRAM activity: bound, estimate or None.
 
     It was held against hardware counters on V100, T4 and B300, between which the other data-centre
     boards since Volta lie.

@@ -73,7 +73,7 @@ class _Problems:
 
 
 def _refuse_twins(problems: _Problems, models: dict[str, GpuModel]) -> None:
-    """GPU models may share a name, or a PCI id, if NVML reports what tells them apart."""
+    """Refuse GPU models that share a name or PCI id if no reading of NVML tells them apart."""
     owners: dict[str, list[GpuModel]] = {}
     for key, model in models.items():
         for position, name in enumerate(model.names):

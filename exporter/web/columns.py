@@ -59,7 +59,7 @@ def readings(
     now: float,
     link_rates: Found | None = None,
 ) -> dict[str, float]:
-    """Return what is known of a share at the Unix time `now`, or of the board, by column.
+    """Return the known values of a share at the Unix time `now`, or of the board, by column.
 
     `ranks` run on the share; `link_rates` are the bytes/s of the board's links, for those that the
     counters of the share do not give.
@@ -113,7 +113,7 @@ def _busy_ratio(share: Share) -> float | None:
 
 
 def measured(share: Share) -> Recent | None:
-    """Return what a share with counters did over the last seconds; None for any other.
+    """Return the means of a share with counters over the last seconds; None for any other.
 
     One interval with an impossible reading does not hide what the others measured.
     """

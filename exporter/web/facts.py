@@ -73,7 +73,7 @@ def _shares(gpu: Gpu) -> Sequence[Share | None]:
 def _of_board(
     gpu: Gpu, instance: int | None, values: Mapping[str, float], snapshot: Snapshot
 ) -> Facts:
-    """Return what is known of a GPU's board; an instance leaves most of it to its GPU's line."""
+    """Return the facts about a GPU's board; an instance leaves most of them to its GPU's line."""
     device, vitals, now = gpu.device, gpu.vitals, snapshot.timestamp_seconds
     name = cut(device.name, LONG)
     xids = tuple(

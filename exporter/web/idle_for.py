@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether GPUs have been idle for so long, for scripts: what is not sure is not known."""
+"""Whether GPUs have been idle for so long, for scripts; doubtful cases are not known."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Asked(NamedTuple):
-    """Of which GPUs it is asked; of all, if nothing is given."""
+    """The GPUs to judge; all, if nothing is given."""
 
     gpu: str | None = None
     """An index, a share (2/1) or a UUID."""
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is known of one GPU or MIG instance."""
+    """The state of one GPU or MIG instance."""
 
     gpu: int
     uuid: str
@@ -98,7 +98,7 @@ def idle_for(
 
 
 def _parts(gpu: Gpu) -> tuple[Share | None, ...]:
-    """Return its shares, and None for what of it cannot be read."""
+    """Return the shares of a GPU, and None for a part that cannot be read."""
     if not gpu.up or not gpu.shares:
         return (None,)
     is_whole = gpu.states.get("mig") in (None, "unsupported")

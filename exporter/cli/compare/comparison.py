@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two jobs have in numbers and settings, by how much they differ, and what fails a job."""
+"""The numbers and settings of two jobs, their differences, and the conditions that fail."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def figures(job: JobSummary) -> dict[str, float]:
 
 
 def rows(a: JobSummary, b: JobSummary) -> Iterator[tuple[str, ...]]:
-    """Yield label, A, B, change and a word of each number, and of each setting that differs."""
+    """Yield label, A, B, change and verdict of each number and each setting that differs."""
     of_a, of_b = figures(a), figures(b)
     for name in [each for each in FIGURES if each in of_a | of_b]:
         (label, less, more), texts = FIGURES[name], (_text(name, of_a), _text(name, of_b))
@@ -86,7 +86,7 @@ class Condition(NamedTuple):
     is_change: bool
 
     def holds(self, a: JobSummary, b: JobSummary) -> tuple[bool | None, str]:
-        """Return whether it holds, and why; None where a number that it needs is not known."""
+        """Return whether the condition holds, and why; None if a number is missing."""
         name, of_b = self.name, figures(b)
         of_a = figures(a) if self.is_change else {name: 0.0}
         if missing := _missing(name, of_a, of_b):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the file of ``run --summary``, which may come from anyone, and adds what a daemon knows.
+"""Reads the untrusted file of ``run --summary``, and completes it from a daemon.
 
 docs/compare.md describes it; `roofline_job.summary_file` writes it.
 """
@@ -26,7 +26,7 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """What is read of a job that has ended; what is not known of it is absent."""
+    """The summary of a job that has ended; unknown values are absent."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -54,7 +54,7 @@ class JobSummary:
 
 
 def read_summary(path: Path) -> JobSummary:
-    """Return what is in a file; raise ConfigError in one line that names it, and the key."""
+    """Return the summary in a file; raise ConfigError in one line that names file and key."""
     try:
         return parsed(read_regular(path, MOST_BYTES))
     except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ def read_summary(path: Path) -> JobSummary:
 
 
 def parsed(content: bytes) -> JobSummary:
-    """Return what the content of a file says; raise ValueError, which names the key."""
+    """Return the summary in the content of a file; raise ValueError, which names the key."""
     try:
         return decode(JobSummary, content)
     except InvalidLine as error:
@@ -74,7 +74,7 @@ def parsed(content: bytes) -> JobSummary:
 
 
 def with_daemon(content: bytes, known: Mapping[str, object]) -> bytes:
-    """Return the content of a file with what a daemon knows of its job.
+    """Return the content of a file, completed with a daemon's values of its job.
 
     Raises ValueError where it is no summary, or would be none then.
     """

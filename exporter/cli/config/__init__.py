@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator wants: flags, environment and a YAML file, read through one table."""
+"""The settings: flags, environment and a YAML file, read through one table."""
 
 from exporter.cli.config.coerce import Address, Url, bracketed, shown
 from exporter.cli.config.flags import BY_NAME, FLAGS, Settings

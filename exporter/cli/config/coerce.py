@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the text of a flag, variable or YAML value means, and what was expected instead."""
+"""Converts the text of a flag, variable or YAML value, or says what was expected."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Url:
     password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        """Return it without user and password."""
+        """Return the URL without user and password."""
         return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path}"
 
 
@@ -114,7 +114,7 @@ def option(flag: str, kind: Kind[T], text: str) -> T:
 
 
 def duration(least: str, most: str) -> Kind[float]:
-    """Return the kind of the durations between two bounds, such as 500ms, in seconds."""
+    """Return the kind of value that is a duration between two bounds, such as 500ms, in seconds."""
     shortest, longest = (_seconds(text) for text in (least, most))
 
     def parse(text: str) -> float:
@@ -134,7 +134,7 @@ def _seconds(text: str) -> float:
 
 
 def matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
-    """Return what converts text that matches as a whole."""
+    """Return the converter of text that a pattern matches as a whole."""
     whole = re.compile(pattern)
 
     def parse(text: str) -> T:
@@ -146,13 +146,13 @@ def matched(pattern: str, convert: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def integer(least: int, most: int) -> Kind[int]:
-    """Return the kind of the whole numbers between two bounds."""
+    """Return the kind of value that is a whole number between two bounds."""
     parse = _between(matched(r"[0-9]{1,9}", int), least, most)
     return Kind(parse, "NUMBER", f"a whole number from {least} to {most}")
 
 
 def decimal(least: float, most: float) -> Kind[float]:
-    """Return the kind of the numbers between two bounds."""
+    """Return the kind of value that is a number between two bounds."""
     parse = _between(matched(_DECIMAL, float), least, most)
     return Kind(parse, "NUMBER", f"a number from {least:g} to {most:g}")
 
@@ -168,7 +168,7 @@ def _between(read: Callable[[str], Number], least: float, most: float) -> Callab
 
 
 def choice(*names: Word) -> Kind[Word]:
-    """Return the kind of a few words."""
+    """Return the kind of value that is one of a few words."""
 
     def parse(text: str) -> Word:
         for name in names:
@@ -251,7 +251,7 @@ def _engine(text: str) -> str:
 
 
 def _without_user(url: str) -> str:
-    """Return a URL, or what was meant as one, without user and password."""
+    """Return a URL, even a malformed one, without user and password."""
     before, at, after = url.rpartition("@")
     begin, slashes, _ = before.partition("//")
     return f"{begin}{slashes}...@{after}" if slashes else f"...@{after}" if at else after
@@ -274,7 +274,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _matching(pattern: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
-    """Return what parses names that all match."""
+    """Return the converter of a list of names that all match a pattern."""
 
     def parse(text: str) -> tuple[str, ...]:
         names = _names(text)

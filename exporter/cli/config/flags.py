@@ -57,7 +57,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that the operator set, as it was written but for what is secret, and where."""
+    """A value that the operator set, as written but for secrets, and its origin."""
 
     value: Any
     text: str
@@ -71,7 +71,7 @@ def _flag(name: str, kind: Kind[T], default: str, help: str, *, reloadable: bool
 
 
 def _unset(name: str, kind: Kind[T], help: str, *, reloadable: bool = False) -> T | None:
-    """Return the field of a flag that is None unless it is set."""
+    """Return the field of a flag whose default is None."""
     return _flag(name, coerce.optional(kind), "", help, reloadable=reloadable)
 
 
@@ -91,7 +91,7 @@ def _sources() -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values that hold, typed; ``Settings()`` holds the defaults."""
+    """The effective values, typed; ``Settings()`` holds the defaults."""
 
     web_listen_address: Address = _flag(
         "web.listen-address",

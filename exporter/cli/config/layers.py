@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which settings hold, out of flags, environment, YAML file and defaults, and what is wrong."""
+"""Merges flags, environment, YAML file and defaults; collects what is wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SERVICE_REST = re.compile(r"SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a re-read gave."""
+    """The result of a reload."""
 
     settings: Settings
     needs_restart: tuple[str, ...]
@@ -46,14 +46,14 @@ class Reloaded:
 
 @dataclass(slots=True)
 class _Layer:
-    """What one origin sets, by flag name, and its problems."""
+    """The values that one origin sets, by flag name, and its problems."""
 
     given: dict[str, Given] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
     def is_hopeless(self) -> bool:
-        """True where so much is wrong that the rest is not looked at: each costs a suggestion."""
+        """True after so many problems that the rest is skipped; suggestions cost time."""
         return len(self.problems) > MOST_PROBLEMS
 
     def take(self, flag: Flag, text: str, place: str, base: Path | None = None) -> None:
@@ -71,7 +71,7 @@ class _Layer:
 
 
 def load(argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None = None) -> Settings:
-    """Return the settings that hold; raise ConfigError with the first problem.
+    """Return the effective settings; raise ConfigError with the first problem.
 
     `argv` starts after the command's name; `parser` knows the command's own options.
     """
@@ -84,7 +84,7 @@ def load(argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None 
 def resolve(
     argv: Sequence[str], environ: Mapping[str, str], parser: Parser | None = None
 ) -> tuple[Settings, list[str]]:
-    """Return settings made of the values that are right, and all problems, each on one line."""
+    """Return the settings of all valid values, and all problems, each on one line."""
     flags, variables, file = _from_flags(argv, parser), _from_environment(environ), _Layer()
     config_file = (variables.given | flags.given).get("config.file")
     if config_file is not None and config_file.value is not None:
@@ -96,7 +96,7 @@ def resolve(
 
 
 def reload(old: Settings, argv: Sequence[str], environ: Mapping[str, str]) -> Reloaded:
-    """Read everything again; raise ConfigError where it is bad: then the old settings stay."""
+    """Read everything again; raise ConfigError if it is bad: the old settings then stay."""
     new = load(argv, environ)
     changed = [flag for flag in FLAGS if not flag.reloadable and old.value(flag) != new.value(flag)]
     kept = {flag.attribute: getattr(old, flag.attribute) for flag in changed}

@@ -21,7 +21,7 @@ _SEE = "(see roofline-exporter --help)"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a command line asks for."""
+    """A parsed command line."""
 
     flags: Mapping[str, str]
     """The text of each flag that was given, by name; the last one counts."""
@@ -60,7 +60,7 @@ class Parser(argparse.ArgumentParser):
             self._flags.append(_add(groups[section], flag))
 
     def shorten_help(self, sections: Collection[str]) -> None:
-        """Leave only the flags of these sections in the help: of url, --url and --url.*."""
+        """Limit the help to the flags of these sections: url is --url and --url.*."""
         for action in self._flags:
             if action.dest.partition(".")[0] not in sections:
                 action.help = argparse.SUPPRESS
@@ -121,7 +121,7 @@ def _problem(error: argparse.ArgumentError | ConfigError) -> str:
 
 
 def _extra_problems(extra: Iterable[str], parser: Parser) -> Iterable[str]:
-    """Name the words that are no flag; the word after an unknown flag is taken for its value."""
+    """List the arguments that are no flag; what follows an unknown flag counts as its value."""
     known = tuple(parser._option_string_actions)
     after_unknown = False
     for word in extra:

@@ -48,7 +48,7 @@ NOT_SUPPORTED = 27
 
 
 def run(invocation: Invocation) -> int:
-    """Print what is sampled; return the exit code."""
+    """Print which counters are sampled; return the exit code."""
     settings, given = invocation.settings(), invocation.options
     form = option("--format", FORMAT, given.format or "table")
     if given.cuda is None:
@@ -73,7 +73,7 @@ def _print(lines: Iterable[str]) -> None:
 def _machine(
     settings: config.Settings, cuda: tuple[int, int] | None, screen: Screen, *, as_json: bool
 ) -> int:
-    """Print what this machine has, and what CUPTI would sample of every chip."""
+    """Print what CUPTI needs and finds here, and what it would sample on each chip."""
     snapshot = _read(settings)
     machine = machine_of(settings.path_procfs, cuda, snapshot)
     found = pairs(snapshot)
@@ -93,7 +93,7 @@ def _machine(
 
 
 def _read(settings: config.Settings) -> Snapshot:
-    """Return what the daemon of this machine reads; nothing where there is none."""
+    """Return the readings of this machine's daemon; empty without one."""
     try:
         return ask_daemon(daemon_of(settings, "counters check")).snapshot
     except SourceError as error:
@@ -103,7 +103,7 @@ def _read(settings: config.Settings) -> Snapshot:
 
 
 def machine_of(procfs: Path, cuda: tuple[int, int] | None, snapshot: Snapshot) -> Machine:
-    """Return what this machine has of what CUPTI needs."""
+    """Return which of CUPTI's requirements this machine meets."""
     found = [share.saturation for gpu in snapshot.gpus for share in gpu.shares]
     try:
         cupti: Release | Unfit = fitting(installed(), cuda)[0]
@@ -143,7 +143,7 @@ def chip_of(text: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What would be sampled of one chip."""
+    """The metrics that would be sampled on one chip."""
 
     cupti: str
     """The release's version."""
@@ -165,7 +165,7 @@ class Checked:
 
 
 def check(library: CuptiLibrary, release: Release, chip: str) -> Checked:
-    """Return what would be sampled of a chip; raise CuptiError if it cannot be."""
+    """Return the metrics that would be sampled on a chip; raise CuptiError if there are none."""
     choice = Choices(library).of(chip)
     with closing(Host(library, chip)) as host:
         host.add([metric.name for metric in choice.metrics])
@@ -174,7 +174,7 @@ def check(library: CuptiLibrary, release: Release, chip: str) -> Checked:
 
 
 def check_all(library: CuptiLibrary, release: Release) -> list[Checked]:
-    """Return what would be sampled of each chip that CUPTI can sample: from Turing on."""
+    """Return the metrics of each chip that CUPTI can sample: from Turing on."""
     found = []
     for chip in supported_chips(library):
         try:
@@ -210,7 +210,7 @@ def pairs(snapshot: Snapshot) -> list[Pair]:
 
 
 def _sampled(checked: Checked) -> str:
-    """Return what is measured, by unit and link."""
+    """Return the measured activities, by unit and link."""
     named = (
         TAKEN_FOR.get(metric.field)
         or metric.signal.removesuffix("_receive").removesuffix("_transmit")
@@ -240,7 +240,7 @@ _SHEET: tuple[Column[Metric], ...] = (
 
 
 def compared(found: Sequence[Pair], snapshot: Snapshot, screen: Screen) -> Iterator[str]:
-    """Yield one line for each GPU, and what the columns are."""
+    """Yield one line for each GPU, and an explanation of the columns."""
     yield from laid_out(_PAIRS, found, screen)
     note = (
         "Means of the last 10 s. m: the driver's memory utilization; D: the DRAM activity that is "

@@ -63,7 +63,7 @@ def process_of(url: Url, procfs: Path) -> int:
 
 
 def catches(pid: int, number: signal.Signals, procfs: Path) -> bool:
-    """Return whether the process has a handler for a signal; without one, it could end it."""
+    """Return whether the process handles a signal, which would end it otherwise."""
     caught = number_in(procfs / str(pid) / "status", "SigCgt", 16) or 0
     return bool(caught >> (number - 1) & 1)
 

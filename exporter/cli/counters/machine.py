@@ -51,7 +51,7 @@ def number_in(path: Path, name: str, base: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has of what CUPTI needs."""
+    """CUPTI's requirements, and which of them this machine meets."""
 
     cupti: Release | Unfit
     capability: str | None
@@ -87,7 +87,7 @@ class Machine:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield what is there, yes or no, and the next command."""
+        """Yield each requirement, yes or no, and the next command."""
         found, right = self.cupti, self.capability or "no CAP_PERFMON"
         yield f"Library: {f'no, {found.reason}' if isinstance(found, Unfit) else f'yes, {found}'}"
         driver = _DRIVER[self.restricted]

@@ -70,7 +70,7 @@ def watch(run: socket.socket, parts: Parts, seen: Seen) -> None:
 
 
 def _write(seen: Seen, given: str | None, environ: Environment) -> None:
-    """Add the report to the end of a file that is given, or of one where the job was submitted.
+    """Append the report to the given file, or to one in the folder that the job was submitted from.
 
     Without such a file, it goes to standard error.
     """
@@ -90,7 +90,7 @@ def _write(seen: Seen, given: str | None, environ: Environment) -> None:
 
 
 def _amend(seen: Seen, summary: str | None) -> None:
-    """Add to the file of ``run --summary`` what only this knows, if rank 0 ran on this node."""
+    """Add the daemon's values to the file of ``run --summary``, if rank 0 ran on this node."""
     if summary and any(rank == 0 for _, rank, _ in seen.ranks):
         try:
             path = Path(summary)

@@ -22,7 +22,7 @@ Row = Mapping[str, str | None]
 
 
 def report(seen: Seen, names: Mapping[str, str | None]) -> str:
-    """Return the report on what was seen of a job; it begins with what the job is called."""
+    """Return the report on a job, which begins with the job's name."""
     return "".join(f"{line}\n" for line in _lines(seen, names))
 
 
@@ -88,7 +88,7 @@ def _rank(rank: Rank, gpu: SeenShare | None) -> Row:
 
 
 def _why(seen: SeenShare) -> Iterator[str]:
-    """Yield what it was limited by, as shares of the observed time, and the causes."""
+    """Yield the limiters as shares of the observed time, and the causes."""
     limited = seen.share.totals.limited_seconds
     whole = sum(limited.values())
     parts = sorted(((part / whole, name) for name, part in limited.items() if part), reverse=True)
@@ -103,5 +103,5 @@ def _part(seconds: float | None, whole: float | None) -> str | None:
 
 
 def _hours(seconds: float | None) -> str | None:
-    """Return hours of seconds; of joules watt-hours."""
+    """Return seconds in hours, or joules in watt-hours."""
     return None if seconds is None else numbers.fixed(seconds / 3600, 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon has seen of one job's GPUs and ranks, kept when these are gone."""
+"""The GPUs and ranks of one job as a daemon saw them, kept when they are gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[str | None, int | None]
 
 
 def own_shares(snapshot: Snapshot, environ: Mapping[str, str]) -> set[Key]:
-    """Return those with a rank or a process of the Slurm step, or in CUDA_VISIBLE_DEVICES.
+    """Return the shares with a rank or process of the Slurm step, or in CUDA_VISIBLE_DEVICES.
 
     CUDA numbers GPUs as NVML does only where they are of one model.
     """
@@ -33,7 +33,7 @@ def own_shares(snapshot: Snapshot, environ: Mapping[str, str]) -> set[Key]:
 
 @dataclass(slots=True)
 class SeenShare:
-    """A GPU or MIG instance: the last reading, and what the totals of a share do not have."""
+    """A GPU or MIG instance: the last reading, and sums that its totals do not have."""
 
     gpu: Gpu
     share: Share
@@ -50,7 +50,7 @@ class SeenShare:
     """By slug: for how many seconds it held, and the last word on it."""
 
     def take(self, gpu: Gpu, share: Share, seconds: float) -> None:
-        """Take a picture that holds for so long."""
+        """Add a share of a snapshot that lasted `seconds`."""
         self.share, joules = share, gpu.totals.energy_joules
         if joules is not None and share.gpu_instance is None:
             self.joules = (*self.joules[:1], joules)
@@ -93,7 +93,7 @@ class Seen:
     """Of all GPUs: one may be known to be the job's only later."""
 
     def take(self, snapshot: Snapshot, seconds: float) -> None:
-        """Take one more snapshot, which holds for the `seconds` before it."""
+        """Add one more snapshot, for the `seconds` before it."""
         self.began, self.last = self.began or snapshot.timestamp_seconds, snapshot
         for rank in snapshot.ranks:
             self.ranks[rank.job, rank.rank, (rank.gpu_uuid, rank.gpu_instance)] = rank
@@ -105,11 +105,11 @@ class Seen:
 
     @property
     def shares(self) -> dict[Key, SeenShare]:
-        """Those of the job."""
+        """The shares of the job."""
         return {key: each for key, each in self._shares.items() if key in self._own}
 
     def known(self) -> dict[str, object]:
-        """Return what a job cannot know itself, by the keys of the file of ``run --summary``."""
+        """Return the values that only a daemon knows, by the keys of ``run --summary``."""
         shares = [*self.shares.values()]
         seconds, *sums = (sum(each.saturated[place] for each in shares) for place in range(3))
         bounds = sorted({min(each / seconds, 1.0) for each in sums if seconds})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run and its daemon share: the names of the step, what they say, and to whom."""
+"""Shared by a run and its daemon: the names of the Slurm step, and messages to the user."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _split(answers: Answers, key: Callable[[Labels], K]) -> Iterable[tuple[K, An
 
 
 def _figures(price_of: Mapping[str, float], answers: Answers, **more: object) -> Figures:
-    """Return all that is known of a part of the answers, and what is said besides."""
+    """Return the figures of a part of the answers, and the notes on them."""
 
     def hours(figure: str, key: Callable[[Labels], str] = _model) -> dict[str, float]:
         sums: dict[str, float] = defaultdict(float)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus is asked: amounts in steps of minutes, added up in buckets of the range.
+"""The queries to Prometheus: amounts in steps of minutes, summed in buckets of the range.
 
 A counter does not remember who held the GPU, so each step goes to whose the GPU was in the middle
 of it. What is divided by each other is of the same steps.
@@ -105,7 +105,7 @@ _MODEL = (
 
 
 def _whose(by: str, offset: str) -> str:
-    """Return one series for each GPU that is somebody's, with the label `of`."""
+    """Return one series for each GPU with an owner, with the label `of`."""
     found = f" or on ({_SHARE}) ".join(
         f"max by ({_SHARE}, of) (label_replace({series}, 'of', '$1', '{label}', '(.+)'))"
         for series, label in _WHOSE[by].items()
@@ -118,7 +118,7 @@ def _whose(by: str, offset: str) -> str:
 
 
 def expression(amount: str, labels: str, by: str) -> str:
-    """Return the PromQL of a figure in one step, by whose it is; `ask` knows how long it is."""
+    """Return the PromQL of a figure in one step, by owner; `ask` knows the length of the step."""
     names, kept = _EACH, [LABEL[by], *filter(None, labels.split(", "))]
     if by in _WHOSE:
         middle = _whose(by, f" offset {_HALF}s")

@@ -78,7 +78,7 @@ def columns(found: Figures, *, worst: bool = False) -> Mapping[str, Text]:
 
 
 def sentences(found: Figures) -> Iterator[str]:
-    """Yield the whole, and what a reader has to know of the numbers, a line each."""
+    """Yield the total, and the notes on the numbers, a line each."""
     total, length, ratio = found["total"], found["end"] - found["start"], found["observed_ratio"]
     hours = {word: total.get(f"{state}_gpu_hours") for state, word in STATES.items()}
     parts = [f"{amount(each)} {word}" for word, each in hours.items() if each is not None]
@@ -124,7 +124,7 @@ def as_csv(found: Figures) -> str:
             for name, value in row.items()
             for part, each in (value.items() if isinstance(value, dict) else [("", value)])
         }
-        # Else a spreadsheet computes what a user has made up.
+        # Else a spreadsheet evaluates a name that begins as a formula.
         | {"name": re.sub("^(?=[=+@-])", "'", row["name"])}
         for row in found["rows"]
     ]

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 def run(invocation: Invocation) -> int:
     """Serve until stopped; return the exit code."""
-    # They wait until there are handlers: a reload or a stop right after the start is meant.
+    # Signals wait for their handlers: a reload or stop right after the start counts.
     waiting = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
     try:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class _OnRequest:
-    """Does its work once for all requests so far, in one thread that nothing ends."""
+    """Does its work once for all requests so far, in one thread."""
 
     name: str
 
@@ -41,7 +41,7 @@ class _OnRequest:
 
     def _run(self) -> None:
         while True:
-            # What fails may be memory: then a line is not worth the thread either.
+            # Out of memory: losing a log line is better than losing the thread.
             with contextlib.suppress(BaseException):
                 self._no_request.acquire()
                 self._once()
@@ -76,7 +76,7 @@ class Lender(_OnRequest):
         for counters in self._counters:
             try:
                 (counters.pause if paused else counters.resume)()
-            except Exception:  # it has no bearing on the others
+            except Exception:  # independent of the others
                 log.exception("some counters were not %s", "released" if paused else "taken back")
 
 

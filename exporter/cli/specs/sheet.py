@@ -134,7 +134,7 @@ def _ceiling_columns(model: GpuModelJson) -> tuple[Column[CeilingJson], ...]:
 
 
 def sheet(model: GpuModel, book: SpecBook, screen: Screen) -> Iterator[str]:
-    """Yield everything that is known of one GPU model, with its sources."""
+    """Yield every known figure of one GPU model, with its sources."""
     row = gpu_model_json(model)
     yield from screen.paragraph(f"{safe(row.key)}: {safe(row.product)}", "strong")
     yield from _facts(_identity(row), screen)

@@ -91,7 +91,7 @@ def _print(line: str) -> None:
 
 
 def _refreshed(reader: Reader, sort: str) -> Callable[[], View]:
-    """Return what reads the next view; while the daemon does not answer, the last one and why."""
+    """Return the reader of views; while the daemon is silent, of the last view and the reason."""
     last = Reply("", Snapshot(0.0))
 
     def read() -> View:

@@ -74,7 +74,7 @@ def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
 
 
 def snapshot_reader(settings: Settings, stack: ExitStack, command: str) -> tuple[Reader, bool]:
-    """Return what asks the daemon or, without one, what reads the GPUs, and whether it does that.
+    """Return a reader that asks the daemon or, without one, the GPUs; and True for the latter.
 
     Raises SourceError with one line if `--url` names a daemon that does not answer, or nothing can
     be read.

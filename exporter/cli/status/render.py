@@ -98,7 +98,7 @@ def view(
     since_start: bool = False,
     sort: str = "gpu",
 ) -> View:
-    """Return what to print of one snapshot, in an order of `ORDERS`.
+    """Return the view of one snapshot, in an order of `ORDERS`.
 
     `since_start` hides idle times, which are not known.
     """
@@ -212,14 +212,14 @@ COLUMNS = tuple(each if each.header in _BOARD else _of_share(each) for each in _
 
 
 def rendered(view: View, screen: Screen) -> Iterator[str]:
-    """Yield the lines: totals, notices, the table, and what could be measured better.
+    """Yield the lines: totals, notices, the table, and advice on better counters.
 
     None is wider than the screen. Where there are more than it has, one line sums up calm GPUs.
     """
     above, below = list(_above(view, screen)), list(_below(view, screen))
     yield from above
     if view.gpus:
-        # Two lines are of the table's header and of the cursor.
+        # The table's header and the cursor take a line each.
         most = None if screen.lines is None else screen.lines - len(above) - len(below) - 2
         shown, summed = (view.gpus, ()) if most is None else fitted(view.gpus, most)
         yield from laid_out(

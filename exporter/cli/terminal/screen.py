@@ -28,7 +28,7 @@ _REGIONAL = range(0x1F1E6, 0x1F200)
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What the output can show."""
+    """The size, colours and encoding of the output."""
 
     columns: int = PIPE_COLUMNS
     lines: int | None = None
@@ -49,7 +49,7 @@ class Screen:
 
 
 def screen_of(stream: TextIO, environ: Mapping[str, str]) -> Screen:
-    """Return what the stream can show now; a terminal may be resized at any time.
+    """Return the stream's present screen; a terminal may be resized at any time.
 
     Colours follow https://no-color.org and ``TERM=dumb``.
     """

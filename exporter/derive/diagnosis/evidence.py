@@ -24,7 +24,7 @@ OF_LOOP = ("h2d", "checkpoint", "logging")
 def share_evidence(
     gpu: Gpu, share: Share, ranks: Sequence[Rank], now: float, beside: Evidence
 ) -> dict[str, float]:
-    """Return what is known of a share whose live ranks are `ranks` at the Unix time `now`.
+    """Return the evidence of a share whose live ranks are `ranks` at the Unix time `now`.
 
     `beside` is what `peers` says of it.
     """
@@ -107,7 +107,7 @@ def are_orphans(processes: Iterable[Process] | None) -> bool:
 
 
 def _of_job(rank: Rank) -> dict[str, float | None]:
-    """Return the settings of a rank's data loader, and what shares of its loop went elsewhere."""
+    """Return the settings of a rank's data loader, and the shares of its loop by phase."""
     totals, loader = rank.totals, rank.loader
     spent = {phase: totals.phase_seconds.get(phase) for phase in OF_LOOP}
     spent["loader_start"] = totals.loader_start_seconds
@@ -126,7 +126,7 @@ def _part(part: float | None, whole: float | None) -> float | None:
 
 
 def _of_host(host: HostActivity, workers: float | None) -> dict[str, float | None]:
-    """Return what a job does on its host; `workers` is the number that the job states."""
+    """Return the host activity of a job; `workers` is the number that the job states."""
     count = host.workers if workers is None else workers
     if workers is None and not count and host.method != "client":
         count = None  # from outside, a loader of threads, as tf.data's, looks like one without
@@ -134,7 +134,7 @@ def _of_host(host: HostActivity, workers: float | None) -> dict[str, float | Non
 
 
 def recoverable(kind: str | None, share: Share, ranks: Sequence[Rank]) -> Bounds | None:
-    """Return what a kind of loss has cost since the job or the share is known; None if unknown.
+    """Return the cost of a kind of loss since the job or share is known; None if unknown.
 
     Without a wait a loop is faster by at least S and at most W (docs/stalls.md). Several ranks on
     one share may wait at the same time, so that the largest S counts, and the sum of all W.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a share is like beside the others of the node: its job's ranks, GPUs of its model."""
+"""Compares a share with its peers: other ranks of its job, other GPUs of its model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Evidence = Mapping[str, float | None]
 def peers(
     gpus: Sequence[Gpu], ranks: Sequence[Rank], live: Mapping[Place, Sequence[Rank]]
 ) -> dict[Place, Evidence]:
-    """Return what other shares say of each share that is up, by its place, as are `live` ranks."""
+    """Return the evidence by comparison for each share that is up; it and `live` are by place."""
     shares: dict[Place, tuple[Gpu, Share]] = {
         (gpu.device.uuid, share.gpu_instance): (gpu, share)
         for gpu in gpus
@@ -48,7 +48,7 @@ def peers(
 
 
 def _works(share: Share, ranks: Sequence[Rank]) -> set[object]:
-    """Return what makes shares siblings: their processes, jobs, and the workload of the holder."""
+    """Return the keys that siblings share: processes, jobs, and the holder's workload."""
     workload = share.holder and share.holder.workload
     jobs = {rank.job for rank in ranks if rank.verified}
     return {*_pids(share), *jobs, *([workload] if workload else ())}

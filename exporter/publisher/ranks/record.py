@@ -131,7 +131,7 @@ class RankRecord:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What its processes do not measure, and whether it is unverified."""
+        """The measurements that its processes lack, and whether it is unverified."""
         found = {name for each in self.last.values() if each.alive for name in each.degraded}
         if self.verified is False:
             found.add(UNVERIFIED)
@@ -143,7 +143,7 @@ class RankRecord:
         return self.newest.phase if self.newest.alive else None
 
     def note(self, now: float, seconds: float) -> None:
-        """Queue what was reported since the last tick, `seconds` before `now`."""
+        """Queue the reports since the last tick, `seconds` before `now`."""
         self._note_announced(now, seconds)
         reported_at = self._reported_at
         if reported_at == self._noted_at:

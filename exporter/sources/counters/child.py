@@ -70,7 +70,7 @@ class Child:
                 raise BlockingIOError
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the messages that it has written since the last call.
+        """Return the child's messages since the last call.
 
         Raises:
             ValueError: it writes something else.
@@ -80,7 +80,7 @@ class Child:
         return [json.loads(line) for line in self._lines.feed(data or b"")]
 
     def read_errors(self) -> None:
-        """Log what it has written to standard error, and remember the end of it."""
+        """Log the child's standard error, and keep the end of it."""
         for line in (_read(self.errors) or b"").splitlines():
             text = one_line(line[:LONGEST_ERROR].decode(errors="replace")).strip()
             if text:
@@ -118,7 +118,7 @@ class Child:
 
 
 def _read(pipe: IO[bytes]) -> bytes | None:
-    """Return what a pipe has; nothing at its end, None where it may have more later."""
+    """Return the bytes in a pipe; empty at its end, None if there are none yet."""
     try:
         return os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A counter source in a child process: what it measures, for the GPUs that want it."""
+"""A counter source in a child process, for the GPUs that want it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _named(place: Place) -> str:
 
 
 class ChildCounters:
-    """The activities that one program measures, of all GPUs that want it."""
+    """The activities of all GPUs that one child process measures."""
 
     def __init__(
         self,

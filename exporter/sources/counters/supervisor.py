@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a child is to do."""
+    """The orders to a child."""
 
     gpus: tuple[Mapping[str, Any], ...] = ()
     """The GPUs to measure."""
@@ -54,7 +54,7 @@ class ChildUser(Protocol):
     """The source that uses the child, as the supervisor calls it."""
 
     def orders(self) -> Orders:
-        """Return what the child is to do now."""
+        """Return the present orders."""
 
     def handle(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the child."""
@@ -266,7 +266,7 @@ class Supervisor:
             self._user.handle(message, run.heard)
         if child.has_closed_output:
             child.wait(END_SECONDS)
-            child.kill()  # if it has only closed its output
+            child.kill()  # it may only have closed its output
         child.read_errors()
         if child.has_closed_output:
             self._fail(f"its child process {child.ending}")

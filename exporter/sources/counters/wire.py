@@ -89,7 +89,7 @@ class Port:
         self.emit({"beat": True})
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return what the exporter has sent since the last call; waits for nothing."""
+        """Return the exporter's messages since the last call, without waiting."""
         self.wait(0.0)
         found, self._messages = self._messages, []
         return found
@@ -108,7 +108,7 @@ class Port:
                 return
 
     def options(self) -> dict[str, Any]:
-        """Return the first message, for which it waits; nothing if there is none to come."""
+        """Wait for the first message and return it; empty if the exporter is gone."""
         while not self.ended and not self._messages:
             self.wait(60.0)
         return self._messages.pop(0) if self._messages else {}

@@ -34,7 +34,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The metrics that are sampled of a chip in one pass."""
+    """The metrics sampled on a chip in one pass."""
 
     metrics: tuple[Metric, ...]
     missing: tuple[str, ...]
@@ -53,7 +53,7 @@ class Choices:
         self._made: dict[tuple[str, bytes], Choice] = {}
 
     def of(self, chip: str, availability: Image | None = None) -> Choice:
-        """Return what is sampled of a chip; takes up to a second for a new one.
+        """Return the choice for a chip; a new one takes up to a second.
 
         Raises:
             CuptiError: CUPTI does not know the chip, or cannot sample it.

@@ -42,7 +42,7 @@ class ProcessSpent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What all GPUs of a process share."""
+    """The libraries and choices that all GPUs of a process share."""
 
     library: CuptiLibrary
     choices: Choices

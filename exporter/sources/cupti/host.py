@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUPTI's Profiler Host API: what a chip can count. It needs neither GPU nor driver."""
+"""CUPTI's Profiler Host API: the metrics of a chip. It needs neither GPU nor driver."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Host:
         self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self.object)
 
     def description(self, metric: str) -> str | None:
-        """Return what CUPTI says that a metric is; None for one that the chip does not have."""
+        """Return CUPTI's description of a metric; None if the chip does not have it."""
         try:
             found = self._library.call(
                 structures.ProfilerHostGetMetricProperties,
@@ -95,7 +95,7 @@ class Host:
         return image
 
     def passes(self, image: Image) -> int:
-        """Return how many passes its metrics take; one pass counts at the same time."""
+        """Return how many passes the metrics take; those of one pass are counted together."""
         return int(
             self._library.call(
                 structures.ProfilerHostGetNumOfPasses,

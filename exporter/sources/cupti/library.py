@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load the CUDA driver and CUPTI, call their functions, and say what CUPTI's result codes mean.
+"""Load the CUDA driver and CUPTI, call their functions, and explain CUPTI's result codes.
 
 CUPTI takes 210 MB and may crash: only a child process loads it, never the daemon. A process can
 load only one release, because the libraries beside it have the same names in each.
@@ -23,7 +23,7 @@ from exporter.sources.cupti.structures import Parameters, ProfilerInitialize, pa
 
 
 class Remedy(Enum):
-    """What ends a fault."""
+    """What to do to recover from a fault."""
 
     GIVE_UP = "nothing, while the driver, its rights and the GPU stay as they are"
     WAIT = "time: somebody else is done, or the driver answers again"
@@ -32,7 +32,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a result code means for one GPU."""
+    """The meaning of a result code for one GPU."""
 
     state: str
     """The state of the readings that are missing because of it."""

@@ -165,7 +165,7 @@ def chip_of(library: CuptiLibrary, index: int) -> str:
 
 
 def check_support(library: CuptiLibrary, index: int) -> None:
-    """Raise CuptiError with the code of what stands in the way of sampling GPU `index`."""
+    """Raise CuptiError with the code of the reason why GPU `index` cannot be sampled."""
     answer = library.call(ProfilerDeviceSupported, cu_device=index, api=PM_SAMPLING_API)
     for member, unsupported, disabled in OBSTACLES:
         level = getattr(answer, member)
@@ -175,7 +175,7 @@ def check_support(library: CuptiLibrary, index: int) -> None:
 
 
 def availability_of(library: CuptiLibrary, index: int) -> Image:
-    """Return the image of what can be counted on GPU `index` now.
+    """Return the image of the counters that are available on GPU `index` now.
 
     Raises:
         CuptiError: with CUPTI's code, as while another profiler is active.

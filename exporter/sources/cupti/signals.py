@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signals that are measured of a GPU, and the metrics of CUPTI for each, best first.
+"""The signals measured on a GPU, and CUPTI's metrics for each, best first.
 
 Which metrics a chip has follows no rule, and not all of them fit into one pass: `choice` finds out.
 Names with a dot before `sm__` and the like are of groups that
@@ -140,7 +140,7 @@ SIGNALS: tuple[Signal, ...] = (
         ),
         wanted=False,
     ),
-    # What the GPU reads it receives.
+    # Reads of the GPU are received bytes.
     _traffic("pcie_receive", "pcie__read_bytes", "PCI.TriageCompute.pcie__read_bytes"),
     _traffic("pcie_transmit", "pcie__write_bytes", "PCI.TriageCompute.pcie__write_bytes"),
     _traffic("nvlink_receive", "nvlrx__bytes"),

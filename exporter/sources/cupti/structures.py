@@ -96,7 +96,7 @@ ProfilerDeInitialize = _structure("cuptiProfilerDeInitialize")
 DeviceGetChipName = _structure(
     "cuptiDeviceGetChipName", device_index=c_size_t, p_chip_name=c_char_p
 )
-# Gives a level of support for each thing that may stand in the way.
+# Gives a level of support for each requirement.
 ProfilerDeviceSupported = _structure(
     "cuptiProfilerDeviceSupported",
     cu_device=c_int,
@@ -114,7 +114,7 @@ ProfilerDeviceSupported = _structure(
 
 # Sampling.
 
-# Gives `p_pm_sampling_object`, which stands for the GPU in what follows.
+# Gives `p_pm_sampling_object`, the handle of the GPU in the next calls.
 PmSamplingEnable = _structure(
     "cuptiPmSamplingEnable", device_index=c_size_t, p_pm_sampling_object=c_void_p
 )
@@ -180,7 +180,7 @@ PmSamplingCounterDataGetSampleInfo = _structure(
 )
 
 # Of the host, which needs neither GPU nor driver.
-# Gives `p_host_object`, which stands for the chip in what follows.
+# Gives `p_host_object`, the handle of the chip in the next calls.
 ProfilerHostInitialize = _structure(
     "cuptiProfilerHostInitialize",
     profiler_type=c_int,

@@ -161,7 +161,7 @@ class Hostengine:
         self._agent, self._structs = _imported(folder)
         unix = host.startswith("/")
         parameters = self._structs.c_dcgmConnectV2Params_v2()
-        parameters.persistAfterDisconnect = 0  # what is watched ends with this process
+        parameters.persistAfterDisconnect = 0  # the watches end with this process
         parameters.timeoutMs = CONNECT_MILLISECONDS
         parameters.addressIsUnixSocket = int(unix)
         self._call(self._structs._dcgmInit)

@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(options: CounterOptions, clock: Clock) -> NodeCounters:
-    """Return the source as it is configured: a hostengine if one is named, else a page."""
+    """Return the configured source: a hostengine if one is named, else a page."""
     if options.dcgm_host is not None:
         from exporter.sources.counters.child_counters import ChildCounters
 

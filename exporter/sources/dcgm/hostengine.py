@@ -293,6 +293,6 @@ def one_pass(groups: Iterable[MetricGroup]) -> tuple[int, ...]:
 
 
 def _rank(fields: Iterable[int]) -> list[bool]:
-    """Return which activities the fields give: the first difference decides."""
+    """Return a sort key: for each activity, by importance, whether the fields give it."""
     given = {_FIELDS[number].activity for number in fields}
     return [activity in given for activity in IMPORTANCE]

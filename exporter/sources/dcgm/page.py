@@ -62,7 +62,7 @@ class PageRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuRows:
-    """What a page has of one GPU."""
+    """The rows of one GPU on a page."""
 
     activities: Mapping[int | None, Activity]
     """By GPU instance; of 1 s, because the page has rates."""
@@ -75,7 +75,7 @@ class GpuRows:
 
 
 def parse(text: str) -> dict[str, GpuRows]:
-    """Return what a page has of each GPU, by UUID.
+    """Return the rows of each GPU, by UUID.
 
     Rows that differ only in what they are labelled with, as one for each pod on a GPU, are one.
 
@@ -86,7 +86,7 @@ def parse(text: str) -> dict[str, GpuRows]:
         raise NotDcgm("its page was made by a roofline-exporter, not by DCGM")
     try:
         rows = list(_rows(text))
-    except (ValueError, OverflowError):  # of the parser; its message has a line of the page in it
+    except (ValueError, OverflowError):  # its message quotes a line of the page
         raise NotDcgm("its page is not in the text format of Prometheus") from None
     if not rows:
         raise NotDcgm("its page has no reading of DCGM")
@@ -97,7 +97,7 @@ def parse(text: str) -> dict[str, GpuRows]:
 
 
 def _rows(text: str) -> Iterator[PageRow]:
-    """Yield the samples that are of use.
+    """Yield the usable samples.
 
     The parser needs ten times as long for labels as for a value. The samples of one GPU have the
     same ones, so those of a page are read once each, and the values without them.
@@ -131,7 +131,7 @@ def _share(text: str) -> tuple[str, int | None] | None:
 
 
 def _usable(field: ProfilingField, value: float) -> float | None:
-    """Return the value, or None where it is a blank of DCGM's, NaN, or cannot be."""
+    """Return the value, or None if it is one of DCGM's blanks, NaN, or impossible."""
     if not 0 <= value <= field.highest or value in BLANKS:
         return None
     return float(value)
@@ -163,7 +163,7 @@ def _gpu_rows(rows: list[PageRow]) -> GpuRows:
 
 
 def _activity(values: Mapping[ProfilingField, float]) -> Activity | None:
-    """Return the activity of one share; None where nothing but link traffic is known of it."""
+    """Return the activity of one share; None if only link traffic is known."""
     if all(field.is_rate for field in values):
         return None
     parts: dict[str, list[float]] = defaultdict(list)

@@ -34,7 +34,7 @@ class Renewal:
     """When the rows of one GPU were renewed."""
 
     def __init__(self, look_seconds: float = 0.0) -> None:
-        """Take by how much an interval may look longer than it is: that between two scrapes."""
+        """Take the time between two scrapes, by which an interval may look longer than it is."""
         self._look_seconds = look_seconds
         self._signature: object = None
         self._looked = self._first = 0.0
@@ -60,7 +60,7 @@ class Renewal:
         if self._signature is not None:
             if self.at is not None and now - self._first <= self.longest_seconds:
                 self._intervals.append(now - self._first)
-            else:  # it had stopped: how often it is renewed from now on is to be seen
+            else:  # it had stopped: the new interval is not known yet
                 self._intervals.clear()
                 self._renewed.clear()
             self._apart = now - before
@@ -71,7 +71,7 @@ class Renewal:
         return True
 
     def _expected(self, before: float, now: float) -> float:
-        """Return when a renewal was that two scrapes show."""
+        """Return when the renewal between two scrapes happened."""
         if self.at is not None and self._renewed:
             mean = (now - self._renewed[0]) / len(self._renewed)
             self._renewed.append(now)

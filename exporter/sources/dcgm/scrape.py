@@ -29,7 +29,7 @@ OVERFLOW_UID = 65534
 
 
 class ScrapeFailed(Exception):
-    """The page cannot be had; the reason in one line, without anything that the server sent."""
+    """The scrape failed; the reason in one line, without anything that the server sent."""
 
 
 class NothingThere(ScrapeFailed):
@@ -38,7 +38,7 @@ class NothingThere(ScrapeFailed):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a page is, and what opens it."""
+    """The address of a page, and the credentials for it."""
 
     url: str
     user: str | None = None
@@ -92,7 +92,7 @@ def _fetch(target: Target, deadline: Deadline) -> str:
 
 
 def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: Deadline) -> None:
-    """Wait until the connection is accepted; raise ScrapeFailed if by nobody to believe."""
+    """Wait until the connection is accepted; raise ScrapeFailed if by an untrusted user."""
     who = "nobody of this network namespace"
     with suppress(TimeoutError):
         while (uid := accepted_by(opened, procfs)) is None:

@@ -89,7 +89,7 @@ class DeadCounters:
         self._worked += seconds
 
     def believed(self, source: str, activity: Activity, now: float) -> bool:
-        """Return whether what a source counted of the whole GPU may be true; note if not."""
+        """Return whether a source's activity of the whole GPU is plausible; note if not."""
         if not is_dead(activity):
             self._signs[source] = _Sign(now, self._worked)
             if source in self._refused:
@@ -121,7 +121,7 @@ CLOCK_MARGIN_SECONDS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class CountersRead:
-    """What one read of all counter sources gave."""
+    """The result of one read of all counter sources."""
 
     sources: Mapping[int | None, str]
     """By share: the source that is expected to measure it; absent if none is."""
@@ -169,7 +169,7 @@ class Counters:
             self._opened = opened.pop_all()
 
     def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> CountersRead:
-        """Read every source, and return for each share what the chosen one gave.
+        """Read every source, and return each share's activity by the chosen one.
 
         `worked_seconds` is how long the whole GPU worked since the last read by utilization and
         power: counters that read 0 nevertheless gave nothing.

@@ -116,7 +116,7 @@ class Fleet:
 
     @property
     def counter_states(self) -> Mapping[str, CounterState]:
-        """How the counter sources are doing that read all GPUs at once, those in use."""
+        """The states of the counter sources in use that read all GPUs at once."""
         states = ((name, counters.state) for name, counters in self.node_counters.items())
         return {name: state for name, state in states if state is not None}
 
@@ -273,5 +273,5 @@ class Fleet:
         return self._counts.read()
 
     def reports(self) -> list[SlotReport]:
-        """Return what is known of every GPU that has been seen and is not left out."""
+        """Return the reports on all GPUs seen so far that no filter excludes."""
         return [slot.report() for slot in self._slots if not slot.left_out]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with the driver as a whole, or with supervising its GPUs; each change is logged."""
+"""Problems of the driver as a whole, and of supervising its GPUs; each change is logged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Problems:
         return self.driver or self._fault
 
     def note_driver(self, problem: str | None) -> None:
-        """Note what is wrong with the driver, or that it answers (None)."""
+        """Note the driver's problem, or that it answers (None)."""
         self.driver = problem
         if problem == self._logged:
             return

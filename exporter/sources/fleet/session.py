@@ -122,12 +122,12 @@ class Session:
 
     @property
     def between_seconds(self) -> float | None:
-        """How long to wait for the next round before `read_burst`; None: for ever."""
+        """Seconds to wait for the next round before `read_burst`; None: without a limit."""
         reader = self._nvml.utilization
         return None if reader is None else reader.between_seconds
 
     def read_burst(self) -> None:
-        """Read what would be lost until the next round."""
+        """Read samples that would be lost before the next round."""
         if self._nvml.utilization is not None:
             self._journal.now = self._clock.monotonic()
             self._nvml.utilization.read_between(self._journal.now, self._clock.time())
@@ -166,7 +166,7 @@ class Session:
         self._counted_engines = frozenset(engines)
         self._pace_polls(nvml, counted)
         nvml = self._with_holders(nvml, counted)
-        # Last of all: what was read of an instance that is another one by now is not handed over.
+        # Last: an instance may have been replaced meanwhile; then its readings are dropped.
         self._look()
         if not nvml.answered and not counted.activities:
             raise DeviceSilent(f"its driver calls fail: {self._journal.last_refusal}")
@@ -244,7 +244,7 @@ class Session:
         self._next_look = ended + (ended - began) / LOOK_RATIO
 
     def close(self) -> None:
-        """Give back what the driver holds for this GPU's counter sources."""
+        """Free the driver's resources of this GPU's counter sources."""
         self._counters.close()
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Reader(threading.Thread):
-    """The thread of a worker, as those see it that ask for rounds: one at a time."""
+    """The thread of a worker, of which one round at a time is requested."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class Slot:
                 self.set_problem(problem)
 
     def report(self) -> SlotReport:
-        """Return what is known of the GPU, for the publisher."""
+        """Return the report on the GPU, for the publisher."""
         return SlotReport(
             self.number, self.device, self.reading, self.problem, dict(self.past.failures)
         )
 
 
 class Slots:
-    """The slots of all GPUs, and what the workers say of the driver.
+    """The slots of all GPUs, and the driver's state as the workers report it.
 
     Hold `lock` while looping over slots to change them; take it before the lock of a slot.
     """

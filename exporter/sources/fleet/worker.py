@@ -262,7 +262,7 @@ class Worker(Reader):
             except pynvml.NVMLError as error:
                 if outcome_of(code_of(error)) is Outcome.LIBRARY_STATE:
                     raise
-                continue  # the one that refuses may be another GPU
+                continue  # the refusal may come from another GPU
             if handle is not None:
                 return handle
         raise Asleep

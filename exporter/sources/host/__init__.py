@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source `proc`: what the processes on idle GPUs and their data loaders do, from /proc."""
+"""The source `proc`: states of the processes on idle GPUs and of their data loaders, from /proc."""

@@ -88,14 +88,14 @@ class WatchedProcess:
         return [tid for tid in self._threads if tid != self._loop]
 
     def take(self) -> Seen:
-        """Return what was seen since the last call; for any thread."""
+        """Return the samples since the last call; for any thread."""
         states = tuple(self.states.popleft() for _ in range(len(self.states)))
         workers = len(self._threads) - 1  # read at once: the sampling thread goes on
         # Without workers it may load in threads: how many it has is not known.
         return Seen(states, self.totals, workers if workers > 0 else None, self.problems)
 
     def sample(self, now: float, threads: int) -> None:
-        """Sample it once, if it has workers or had some; keep at most so many threads open."""
+        """Sample the process once, if it has or had workers; keep at most `threads` open."""
         if self._gone:
             return
         if now >= self.look_at:
@@ -157,11 +157,11 @@ class WatchedProcess:
         self.problems |= {} if problem is None else {HOST: problem}
         self._freezer = freezer(self._procfs, self._sysfs, self.pid)
         if start_time(self._procfs, self.pid) != self._started:
-            self._gone = True  # what was opened now may be another's
+            self._gone = True  # the files opened may be another process's
             self.close()
 
     def _open(self, wanted: Mapping[int, int]) -> str | None:
-        """Open threads, given with their process; return why nothing can be said of any."""
+        """Open threads, given with their process; return why none can be watched."""
         for tid in wanted.keys() - self._threads.keys():
             waits = WAITS_FOR_BATCH if tid == self._loop else WAITS_FOR_ORDERS
             try:
@@ -175,12 +175,12 @@ class WatchedProcess:
         return None
 
     def _count(self, now: float) -> None:
-        """Add what the process and its workers did since the last count."""
+        """Add the activity of the process and its workers since the last count."""
         before, self._read_before = self._read_before, {}
         for pid in self._workers or [self.pid]:
             said = read_file(self._procfs, pid, "io").split()
             if len(said) < 6:
-                self._io_hidden |= bool(stat_fields(self._procfs, pid))  # else it has ended
+                self._io_hidden |= bool(stat_fields(self._procfs, pid))  # otherwise it has ended
                 continue
             self._read_before[pid] = now_read = int(said[1]), int(said[5])
             for place, amount in enumerate(now_read):
@@ -234,7 +234,7 @@ class HostActivityReader:
             self._changed.set()
 
     def take(self) -> dict[int, Seen]:
-        """Return by pid what was seen since the last call."""
+        """Return the samples since the last call, by pid."""
         with self._lock:
             return {pid: process.take() for pid, process in self._watched.items()}
 

@@ -66,7 +66,7 @@ def _children(procfs: str, pid: int, thread: int) -> list[int]:
 
 
 class WatchedThread:
-    """One thread; it ends with ProcessLookupError, and a new one of the same id is another."""
+    """One thread, until ProcessLookupError; a later thread with the same id is another one."""
 
     def __init__(self, procfs: str, pid: int, tid: int, waits: tuple[str, ...]) -> None:
         """Open it; `waits` are the functions in which it is at rest.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source gpm: what the GPU Performance Monitor counted between two samples (from Hopper on)."""
+"""The source gpm: counters of the GPU Performance Monitor between two samples (from Hopper on)."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class GpmSource:
         journal: Journal,
         wait: Callable[[float], float] | None = None,
     ) -> None:
-        """Open what answers; `wait` waits so many seconds and returns the monotonic time then."""
+        """Open the counters; `wait` sleeps and returns the monotonic time after it."""
         self._handle = handle
         self._wait = wait
         self._shares = gpu_instances
@@ -300,7 +300,7 @@ class GpmSource:
         return False
 
     def close(self) -> None:
-        """Free what the driver holds for this source."""
+        """Free the driver's resources of this source."""
         for window in self._windows.values():
             window.close()
         self._windows.clear()

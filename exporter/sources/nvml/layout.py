@@ -40,7 +40,7 @@ class MigSlot:
 
 
 class MigDevices(NamedTuple):
-    """What the driver lists of the MIG devices of a GPU."""
+    """The MIG devices of a GPU as the driver lists them."""
 
     slots: tuple[MigSlot, ...] | None
     """In the driver's order; None while MIG is off."""
@@ -129,7 +129,7 @@ def mig_devices(handle: Any) -> MigDevices:
         try:
             slots.append(_slot(mig))
         except pynvml.NVMLError as error:
-            # The handle of a device dies with it; what it answers then says nothing of the board.
+            # The handle of a device dies with it; its errors then say nothing about the board.
             code = code_of(error)
             if code not in DEAD_CODES and outcome_of(code) not in GONE:
                 raise

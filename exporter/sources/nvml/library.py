@@ -54,7 +54,7 @@ class Library:
         return self.generation
 
     def _load(self) -> None:
-        # Of a name that it knows, the linker returns what it has mapped, though the name may link
+        # For a known name the linker returns the mapped file, though the name may link
         # to another file since a driver update. The file's own name has the driver's version in it.
         path = self._path or _installed_path()
         try:

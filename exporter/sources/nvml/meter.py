@@ -150,27 +150,27 @@ class UtilizationMeter:
             if gap <= HOLE_FACTOR * min(usual, LONGEST_PERIOD_SECONDS):
                 self._period = own = gap
             else:
-                # Of the time between two samples that are far apart only one's period is known.
+                # Between two samples that are far apart, only the last one's period is known.
                 own = min(gap, self._period)
             self._gap = gap
         self._last_stamp = stamp
         between = gap - own
         free = max(0.0, gap - self._counted_after)
         seen, hole = min(own, free), max(0.0, free - own)
-        # Late samples may be of time that polls have counted.
+        # Late samples may cover time that polls have counted.
         self._counted_after = max(0.0, self._counted_after - gap)
         self._silences.resumed(between, self._read_at)
         self._samples_idle |= self._rested and ratio == 0.0
         self._rested = ratio == 0.0
         if not counts:
             return
-        # What was counted of its period before was idle: the work lies in the rest.
+        # The part of its period counted before was idle: the work lies in the rest.
         self._busy += min(ratio * own, seen)
         self._covered += seen
         self._possible += ratio * own - min(ratio * own, seen)
         self._rounding += own
         known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
-        # What was counted of its period before may have been all of the work.
+        # The part of its period counted before may hold all of the work.
         self._certain += max(0.0, (ratio - ROUNDING_MARGIN) * known - (own - seen))
         if hole and self._silences.mean_idle:
             self._covered += hole

@@ -81,12 +81,12 @@ def code_of(error: BaseException) -> int | None:
 
 
 def outcome_of(code: int | None) -> Outcome:
-    """Return what `code` means; an unknown code is a failure."""
+    """Return the outcome of `code`; an unknown code is a failure."""
     return Outcome.FAILURE if code is None else OUTCOMES.get(code, Outcome.FAILURE)
 
 
 def is_refusal(code: int | None) -> bool:
-    """Return whether this driver or GPU lacks what answered `code`, or denies it to this user."""
+    """Return whether `code` means that the driver or GPU lacks a call, or denies it."""
     return outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION)
 
 

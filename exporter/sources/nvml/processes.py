@@ -132,7 +132,7 @@ class ProcessUtilization:
         }
 
     def _entries(self) -> list[Entry]:
-        """Return what the driver has of each process; nothing if no process had any."""
+        """Return the driver's entry of each process; empty if no process had SM time."""
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetProcessUtilization")
 
         def fill(array: Any, count: c_uint) -> int:
@@ -231,7 +231,7 @@ class ProcessLists:
         who: Mapping[int, Identity],
         gpu_instances: Iterable[int | None] | None,
     ) -> Mapping[int, float]:
-        """Return by PID how much of the SM time the processes had; nothing if that is not asked."""
+        """Return the share of the SM time by PID; empty if that is switched off."""
         if self._utilization is None:
             return {}
         if gpu_instances is not None:
@@ -250,7 +250,7 @@ def _largest(entries: Iterable[Any]) -> set[int]:
 
 
 def _list_call(function: str, handle: Any) -> Callable[[], list[Any]]:
-    """Return what reads one of the driver's lists."""
+    """Return the call that reads one of the driver's lists."""
     array = GrowingArray(pynvml.c_nvmlProcessInfo_v2_t)
 
     def fill(entries: Any, count: c_uint) -> int:

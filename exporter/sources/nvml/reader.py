@@ -111,7 +111,7 @@ HOSTS_TOLERANCE = 0.1
 
 
 def _shared_memory_calls(handle: Any, procfs: str) -> tuple[Callable[[], Memory | None], ...]:
-    """Return the same of a GPU that shares the CPU's memory: its own, else the host's."""
+    """Return the calls for a GPU that shares the CPU's memory: its own, else the host's."""
 
     def own(call: Callable[[], Memory | None]) -> Memory | None:
         found, host = call(), host_memory(procfs)

@@ -88,7 +88,7 @@ class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
     def __init__(self, handle: Any, journal: Journal, *, has_memory: bool = True) -> None:
-        """Prepare to read a GPU; where it has no memory of its own, that is always said to rest."""
+        """Prepare to read a GPU; without memory of its own, its memory is always reported idle."""
         self._journal = journal
         self._has_memory = has_memory
         self.fresh = False
@@ -123,7 +123,7 @@ class UtilizationReader:
 
     @property
     def between_seconds(self) -> float | None:
-        """How long to wait for the next round before `read_between`; None: for ever.
+        """Seconds to wait for the next round before `read_between`; None: without a limit.
 
         Polls come at uneven times, so that they are not in step with a periodic load.
         """
@@ -135,7 +135,7 @@ class UtilizationReader:
         return RARE_POLL_SECONDS if self._rates.possible else None
 
     def read_between(self, monotonic_seconds: float, unix_seconds: float) -> None:
-        """Take what is new, between two rounds: polls, and samples before they are overwritten."""
+        """Poll and read samples between two rounds, before these are overwritten."""
         self._compute.take(monotonic_seconds, unix_seconds)
         self._memory.take(monotonic_seconds, unix_seconds)
         self._weights.extend(self._compute.samples)

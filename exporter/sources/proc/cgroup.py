@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a process is by its control group: the paths that Slurm, Kubernetes and runtimes make."""
+"""The workload of a process by its control group: paths of Slurm, Kubernetes and runtimes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SLUID = re.compile(rf"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-HJKMNP-TV-Z]{
 
 
 def memberships(procfs: str, pids: Iterable[int]) -> dict[int, Membership | None]:
-    """Return whose these processes are, by PID; None where it cannot be seen, or is nobody known.
+    """Return the workloads of these processes, by PID; None where unreadable or unknown.
 
     It is read each time: a process may be moved after its start.
     """
@@ -48,18 +48,18 @@ def memberships(procfs: str, pids: Iterable[int]) -> dict[int, Membership | None
 
 
 def of_process(procfs: str, pid: int) -> Membership | None:
-    """Return whose a process is; None where it cannot be seen, or is nobody known."""
+    """Return the workload of a process; None if its cgroup is unreadable or of no known kind."""
     started = start_time(procfs, pid)
     content = read_file(procfs, pid, "cgroup")
     if start_time(procfs, pid) != started:
         return None  # another process has the PID now, or none has
     if len(content) == MOST_BYTES:
-        content = content[: content.rfind(b"\n") + 1]  # half a path may name somebody else
+        content = content[: content.rfind(b"\n") + 1]  # a truncated path may name another workload
     return membership(content.decode("utf-8", "replace"))
 
 
 def membership(text: str) -> Membership | None:
-    """Return what /proc/PID/cgroup says of whose the process is; None if that is nobody known.
+    """Return the workload that /proc/PID/cgroup names; None if it is of no known kind.
 
     Of several hierarchies (version 1) the one that says most counts: managers need not have put the
     process into all of them.
@@ -70,7 +70,7 @@ def membership(text: str) -> Membership | None:
 
 
 def _says(member: Membership) -> tuple[bool, ...]:
-    """Return what a group says, for comparison: first a job, then a pod, then a container."""
+    """Return the rank of a membership: first a job, then a pod, then a container."""
     return (
         member.slurm_job is not None or member.slurm_id is not None,
         member.slurm_step is not None,
@@ -81,7 +81,7 @@ def _says(member: Membership) -> tuple[bool, ...]:
 
 
 def _of_path(path: str) -> Membership | None:
-    """Return whose a path is.
+    """Return the workload of a cgroup path.
 
     A job counts wherever it runs. Of pods within pods and containers within containers it is the
     outer one, which the kubelet or the runtime of this node knows; of a pod within a container,

@@ -84,7 +84,7 @@ def _number(file: Path) -> int | None:
 
 
 def _text(path: str | Path) -> str:
-    """Return what a short file says; empty if it cannot be read."""
+    """Return the text of a short file; empty if it cannot be read."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read(LONGEST_TEXT).strip()

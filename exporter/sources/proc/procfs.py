@@ -197,7 +197,7 @@ class CpuUse:
 
 
 class _Look(NamedTuple):
-    """What was last seen of one process, at a monotonic time."""
+    """The last sample of one process, at a monotonic time."""
 
     found: bool | None
     at: float
@@ -212,7 +212,7 @@ class Mapped:
         """By PID and start time, because PIDs are used again."""
 
     def of(self, pids: Iterable[int], now: float) -> dict[int, bool | None]:
-        """Return it by PID, at the monotonic time `now`; None where it cannot be seen.
+        """Return whether it is mapped, by PID, at the monotonic time `now`; None if unreadable.
 
         All other processes are forgotten.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TCP sockets of this network namespace, and whose the other end of a connection is."""
+"""The TCP sockets of this network namespace, and the user at the other end of a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAPPED = "0000000000000000FFFF0000"
 
 
 class TcpSocket(NamedTuple):
-    """One line of /proc/net/tcp or tcp6; addresses are as they stand there."""
+    """One line of /proc/net/tcp or tcp6; addresses are as written there."""
 
     local: str
     remote: str

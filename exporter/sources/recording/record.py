@@ -35,7 +35,7 @@ AGE_DIGITS = 3
 
 
 class WorkloadRecorder:
-    """Returns what to record of the workload sources in each round."""
+    """The changes of the workload sources to record in each round."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Recorder:
         file.flush()
 
     def take(self, readers: Readers) -> None:
-        """Write what the readers report now.
+        """Write the readers' present reports.
 
         Raises:
             OSError: the lines since the last flush could not be written.

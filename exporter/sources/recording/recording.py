@@ -38,7 +38,7 @@ class RecordedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What holds for the whole recording."""
+    """The properties of the whole recording."""
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 

@@ -77,7 +77,7 @@ TOTALS: Mapping[type, tuple[str, ...]] = {
 
 
 class Rebase:
-    """Adds to each total what it had grown to in the passes before.
+    """Adds to each total its growth in the passes before.
 
     Within a pass a total moves as it was recorded, also down where the driver started over.
     """
@@ -178,7 +178,7 @@ class Replay(AlwaysOn):
         return self._tick.devices
 
     def reports(self) -> tuple[SlotReport, ...]:
-        """Return what was known of every GPU."""
+        """Return the reports on every GPU at this tick."""
         return self._reports
 
     def round(self, wait_seconds: float) -> None:
@@ -230,7 +230,7 @@ class Replay(AlwaysOn):
         self._ticks = self._recording.ticks()
         self._played = False
         self._rebase.start_over()
-        # What was shown in the last pass was moved by another offset.
+        # The reports of the last pass have another offset.
         self._shown.clear()
 
     def _show(self, tick: Tick, seconds: float) -> None:

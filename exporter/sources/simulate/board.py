@@ -122,7 +122,7 @@ def healthy(model: GpuModel) -> Health:
 
 
 def memory_of(board: Hardware, behaviour: Behaviour) -> Memory:
-    """Return the memory in use while the board behaves so."""
+    """Return the memory in use on a board with this behaviour."""
     reserved = round(board.memory_bytes * RESERVED_RATIO)
     used = round((board.memory_bytes - reserved) * behaviour.memory)
     return Memory(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load does to one GPU model: power, clock, traffic, and the wobble of all of them.
+"""Power, clock and traffic of one GPU model under a load, each with its wobble.
 
     P = TDP x (0.10 + 0.06 while a context is open + 0.84 x w x (f / f_max)^2),   w = sum of
         weight x activity over the units
@@ -86,7 +86,7 @@ class Hardware:
 
 
 def hardware(model: GpuModel) -> Hardware | None:
-    """Return what can be simulated of `model`, or None where its row lacks a figure for it."""
+    """Return the figures of `model`, or None if its row lacks one that is needed."""
     pcie = pcie_bytes_per_second(model.pcie_generation, model.pcie_lanes)
     clock = model.peak_clock_hertz.get("vector")
     memory_clock = model.peak_clock_hertz.get("memory")

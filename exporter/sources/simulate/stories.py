@@ -37,7 +37,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a story with its parameters does."""
+    """The behaviour of a story with its parameters."""
 
     beat: tuple[tuple[float, Load], ...]
     """Seconds and load of each phase; repeated."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one simulated GPU does over time: its scenes in turn, each of which starts a new wave."""
+"""The scenes of one simulated GPU over time, each of which starts a new wave."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of everything has happened at a given time, in closed form.
+"""Integrals of all simulated rates up to a given time, in closed form.
 
 A wave repeats a beat of one or more phases for ever. Over each beat of length B all rates wobble:
 
@@ -21,7 +21,7 @@ _MASK = 2**64 - 1
 
 
 class Rates(NamedTuple):
-    """What happens per second, or the integral of it since some time."""
+    """Rates per second, or their integrals since some time."""
 
     engine: float = 0.0
     sm: float = 0.0
@@ -82,7 +82,7 @@ class Wave:
         self._key = key
 
     def integral(self, seconds: float) -> Rates:
-        """Return what happened from 0 to `seconds`, which is at least 0."""
+        """Return the integral from 0 to `seconds`, which is at least 0."""
         pairs, rest = divmod(seconds, 2 * self._beat)
         # By phase: how long it lasted until then, and the integral of its wobble.
         lengths = [2 * pairs * phase.seconds for phase in self._phases]

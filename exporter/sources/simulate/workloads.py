@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on simulated GPUs: workloads as schedulers report them, and training jobs."""
+"""The workloads on simulated GPUs as schedulers report them, and training jobs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OnGpu = tuple[str, Work]
 
 @lru_cache(maxsize=1024)
 def identified(work: Work, identity: str) -> Work:
-    """Return the same with the ids that schedulers and runtimes of this node would give them."""
+    """Return the workloads with ids as schedulers and runtimes of this node assign them."""
     return replace(work, workloads=tuple(_identified(each, identity) for each in work.workloads))
 
 
@@ -114,7 +114,7 @@ class SimulatedWorkloads(AlwaysOn):
         self._reported_at = clock.monotonic()
 
     def report(self) -> WorkloadReport:
-        """Return what is known now, the same object until it changes."""
+        """Return the present report, the same object until it changes."""
         gpus = self._gpus()
         self._reported_at = self._clock.monotonic()
         if gpus != self._seen:
@@ -180,7 +180,7 @@ def host_activity(workers: int, running_ratio: float) -> HostActivity:
 
 
 def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> TrainingTotals:
-    """Return what a job did while its GPU did `done`, an integral since the start.
+    """Return a job's totals from its GPU's, `done`, both integrals since the start.
 
     `tensor_flops_per_cycle` is what the whole GPU does in an SM clock at full tensor activity.
     """

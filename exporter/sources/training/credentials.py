@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sender of a datagram, according to the kernel, and what /proc says of it."""
+"""The sender of a datagram according to the kernel, completed from /proc."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def peer_of(ancillary: Iterable[tuple[int, int, bytes]]) -> Peer | None:
 
 
 class Processes:
-    """Reads /proc on the processes that report; nothing is known of them where no /proc fits."""
+    """Reads /proc on the processes that report, if a mount of /proc has them."""
 
     def __init__(self, *roots: str) -> None:
-        """Use the first of these mounts of /proc that numbers processes as this one is numbered.
+        """Use the first of these mounts of /proc that is of this process's pid namespace.
 
         The host's /proc, mounted in a container, numbers processes as the host does, and the
         kernel names senders as the container does.

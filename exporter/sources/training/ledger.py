@@ -98,7 +98,7 @@ class Quota(Generic[Key]):
     """
 
     def __init__(self, size: int, reason: str) -> None:
-        """Refuse for this reason, one of ``TRAINING_QUOTAS``, what finds no room."""
+        """Refuse entries without room for this reason, one of ``TRAINING_QUOTAS``."""
         self._size = size
         self._reason = reason
         self._entries: dict[int, OrderedDict[Key, float]] = {}
@@ -307,7 +307,7 @@ def _announced_wait(before: Claim, now: Claim) -> float:
 
 
 def _check_next(entry: _Entry, claim: Claim, peer: Peer) -> None:
-    """Raise Rejected unless `claim` can follow what is known of its id."""
+    """Raise Rejected unless `claim` can follow the last one of its id."""
     known = entry.claim
     if peer != entry.peer or claim.pid != known.pid:
         raise Rejected("credentials", f"id: belongs to {entry.peer}")

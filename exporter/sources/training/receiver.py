@@ -218,7 +218,7 @@ class Receiver:
                 log.warning("reading %s failed: %s", one_line(endpoint.path), error.strerror)
                 self._stopped.wait(CHECK_SECONDS)
                 return
-            if self._stopped.is_set():  # what ends the wait reads like an empty datagram
+            if self._stopped.is_set():  # shutting the socket down looks like an empty datagram
                 return
             arrived = now()
             if put(data, ancillary, arrived) and self._inbox.read() >= MANY:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose work is on the GPUs: what Kubernetes, Slurm and container runtimes say."""
+"""The owners of the work on GPUs, by Kubernetes, Slurm and container runtimes."""

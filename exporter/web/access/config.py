@@ -143,7 +143,7 @@ class Hash:
 
     @property
     def octets(self) -> bytes:
-        """It as bcrypt takes it."""
+        """The hash as bcrypt takes it."""
         return self.text.encode()
 
 
@@ -199,7 +199,7 @@ class WebConfig:
 
 
 def parse(document: Document, folder: Path) -> WebConfig:
-    """Return what a document says; relative paths in it start at `folder`."""
+    """Return the configuration in a document; relative paths in it start at `folder`."""
     notes: list[str] = []
     top = Section(document, (), document.value, _TOP)
     http = top.section("http_server_config", {"http2": _FLAG, "headers": _ANY})
@@ -286,7 +286,7 @@ def _ciphers(section: Section, least: str, most: str, *, http2: bool) -> tuple[s
     if not names or least == "TLS13":
         return names
     # Go's server, which speaks HTTP/2, does not start with such a list. That this one does not
-    # either keeps a file good for both.
+    # either makes a file valid for both.
     if http2 and not CIPHERS_FOR_HTTP2 & set(names):
         raise section.error(
             "cipher_suites",
@@ -393,7 +393,7 @@ class Section:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            # What is there instead is not quoted: it may be a secret.
+            # The value is not quoted: it may be a secret.
             keys = f" of {', '.join(known)}" if known else ""
             raise self.error(None, f"expected a mapping{keys}")
         self.values: Mapping[str, Any] = value

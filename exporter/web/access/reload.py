@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ActiveConfig:
-    """What holds at a moment. While the files are broken: what held before, and the problem."""
+    """The active configuration. While the files are broken: the one before, and the problem."""
 
     context: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
@@ -104,7 +104,7 @@ class Files:
 
 
 def signature(path: Path) -> Signature:
-    """Return what a path leads to; it changes with the file and with any link on the way."""
+    """Return a signature of the file at a path, which changes with it and with any link to it."""
     try:
         return _signature(os.stat(path))
     except (OSError, ValueError) as error:
@@ -119,7 +119,7 @@ def _signature(status: os.stat_result) -> Signature:
 def load(
     path: Path, files: Files | None = None, before: ActiveConfig | None = None
 ) -> ActiveConfig:
-    """Read a web configuration file and what it names; return `before` where all is the same."""
+    """Read a web configuration file and the files it names; return `before` if all are equal."""
     files = files or Files(time.time())
     try:
         data = files.read(path)
@@ -197,7 +197,7 @@ class WebConfigWatcher:
         return self.active.context is not None
 
     async def look(self) -> ActiveConfig:
-        """Return what holds at a moment after this call.
+        """Return the active configuration at a moment after this call.
 
         It is for a new connection; the server asks once a second, too, for those that are kept.
         Callers during one look share the next. All must be in one event loop.
@@ -218,7 +218,7 @@ class WebConfigWatcher:
         except Exception as error:
             if not out_of_resources(error):
                 self._break(f"{self._path}: {one_line(repr(error))}")
-            elif not self._is_unreadable:  # which says nothing of the files
+            elif not self._is_unreadable:  # not a fault of the files
                 self._is_unreadable = True
                 reason = one_line(str(error))
                 log.warning("the web configuration stays, it cannot be looked at: %s", reason)

@@ -31,7 +31,7 @@ class _Encrypted(Exception):
 def server_context(
     tls: Tls, cert: bytes, key: bytes, client_ca: bytes | None
 ) -> tuple[ssl.SSLContext, tuple[str, ...]]:
-    """Return a new context, which no session outlives, and a line for each setting without effect.
+    """Return a new context, which ends older sessions, and a line for each setting without effect.
 
     ConfigError, in one line, names the place of what cannot be used.
     """

@@ -118,7 +118,7 @@ def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
 
 
 def diagnosis_answer(snapshot: Snapshot | None) -> DiagnosisAnswer:
-    """Return what is diagnosed of every share; nothing before the first snapshot."""
+    """Return the diagnoses of every share; none before the first snapshot."""
     answer = DiagnosisAnswer(
         timestamp_seconds=None if snapshot is None else snapshot.timestamp_seconds,
         diagnoses=[],
@@ -213,7 +213,7 @@ def gpu_model_json(model: GpuModel) -> GpuModelJson:
 
 
 def specs_answer(models: Iterable[GpuModel], book: SpecBook) -> SpecsAnswer:
-    """Return these GPU models of the spec file, and what the codes of its sources stand for."""
+    """Return these GPU models of the spec file, and the meaning of its source codes."""
     return SpecsAnswer(
         products=[gpu_model_json(model) for model in models], sources=dict(book.sources)
     )

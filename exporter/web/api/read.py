@@ -63,7 +63,7 @@ def _checked(kind: type, value: Any, key: str) -> Any:
 
 
 def _object(kind: Any, value: object, key: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """Add to a tree what is known of one of the API's types, as the snapshot names it."""
+    """Add the values of one of the API's types to a tree, under the snapshot's names."""
     members = _checked(dict, value, key)
     for one, hint, required in _members(kind):
         shown, is_optional = json_name(one.name), NoneType in get_args(hint)
@@ -94,7 +94,7 @@ def _members(kind: Any) -> list[tuple[Field[Any], Any, bool]]:
 
 
 def snapshot_of(value: object) -> Snapshot:
-    """Return what the parsed JSON says of a snapshot, without what is not known.
+    """Return the tree of a snapshot from the parsed JSON, without nulls.
 
     UnexpectedError says what is missing, or is of another type.
     """
@@ -131,7 +131,7 @@ def _rank(tree: dict[str, Any], uuid: str) -> Rank:
 
 
 def _made(kind: Any, tree: Any) -> Any:
-    """Return a type of the snapshot with what is in such a tree; the rest of it is not known."""
+    """Return a type of the snapshot from such a tree; missing values are not known."""
     inner, origin = get_args(kind), get_origin(kind)
     if NoneType in inner:
         return None if tree is None else _made(inner[0], tree)

@@ -123,7 +123,7 @@ BOARD: tuple[Row, ...] = (
 
 
 def readings(gpu: Gpu, snapshot: Snapshot) -> list[ReadingJson]:
-    """Return every reading of a GPU: of the board, of each share, and of what else is known."""
+    """Return every reading of a GPU: of the board, of each share, and of other groups."""
     since_read = _since(snapshot.timestamp_seconds, gpu.last_read_timestamp_seconds)
     own = gpu.device.source
     if not gpu.up:
@@ -156,7 +156,7 @@ def _reading(
     there: bool,
     otherwise: str = NO_ANSWER,
 ) -> ReadingJson:
-    """Return one entry: what is there in part has the state of the rest."""
+    """Return one entry; if only a part is known, with the state of the rest."""
     return ReadingJson(
         reading=name,
         gpu_instance=gpu_instance,
@@ -211,7 +211,7 @@ def _of_share(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[Rea
 
 
 def _activity(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[ReadingJson]:
-    """Yield what the counters of a share give, and why each source that gives nothing does not."""
+    """Yield the counters of a share, and the state of each source that gives none."""
     instance, activity = share.gpu_instance, share.activity
     if activity is not None:
         age = ages["fast"] + (activity.age_seconds or 0.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the live view: what scripts draw of each GPU and MIG instance, and its words."""
+"""The rows of the live view: numbers and words of each GPU and MIG instance."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _bounds(share: Share) -> dict[str, Any]:
 
 
 def _likely_traffic(share: Share) -> list[float | int | None] | None:
-    """Return the least, the likely and the most bytes/s that the estimate stands for."""
+    """Return lower bound, estimate and upper bound of the traffic in bytes/s."""
     found = dram_estimate(share)
     if found is None or not found[1]:
         return None

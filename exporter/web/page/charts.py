@@ -169,7 +169,7 @@ def _is_known(column: str, columns: Columns) -> bool:
 
 
 def _throttled(timestamps: Sequence[float], throttled: Sequence[float | None]) -> str:
-    """Return for how long which reasons throttled the clock; a sample is of the time before it.
+    """Return the time throttled by reason; a sample covers the time before it.
 
     Reasons that hold at once are named together: the times add up to all of the throttled time.
     """

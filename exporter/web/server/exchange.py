@@ -14,7 +14,7 @@ from exporter.web.server.request_framing import Request, head_bytes
 
 @dataclass
 class Exchange:
-    """Of one connection."""
+    """One request of a connection and its answer."""
 
     request: Request
     headers: list[tuple[bytes, bytes]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections there may be, how much each may send, and when one has timed out."""
+"""Limits on connections: their number, sizes and timeouts."""
 
 from __future__ import annotations
 

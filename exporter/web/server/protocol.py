@@ -33,7 +33,7 @@ PIECE_BYTES = 64 * 1024
 
 @dataclass
 class Acceptor:
-    """What all connections share; used in the event loop only."""
+    """The state shared by all connections; used in the event loop only."""
 
     app: ASGIApp
     limits: Limits
@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         """Return the activity, updated by what the client has acknowledged."""
         activity = self.activity
         if activity.phase is Phase.STREAMING and self._exchange is not None:
-            if self._has_ended:  # who closed its side does not watch a stream
+            if self._has_ended:  # a client that closed its side does not read a stream
                 self.abort()
             elif self._is_last_answer():
                 self._exchange.is_ending.set()

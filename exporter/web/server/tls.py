@@ -28,7 +28,7 @@ class TlsSession:
         return self._tls.getpeercert()
 
     def received(self, data: bytes) -> bytes:
-        """Take encrypted bytes; return what they say, which is nothing during the handshake.
+        """Take encrypted bytes; return the plain ones, empty during the handshake.
 
         After ssl.SSLError, the client has been told that they are no TLS or it is not trusted.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A diagnosis in words: what is seen, what to change, what it costs, and what is not known."""
+"""A diagnosis in words: finding, advice, cost, and missing evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAUSES = {cause.slug: cause for cause in CAUSES}
 
 
 def said(diagnosis: Diagnosis) -> tuple[str, str]:
-    """Return what is seen, and what to change as it would be typed, both without a full stop.
+    """Return finding and advice, the latter as it would be typed, both without a full stop.
 
     Where a number is not known, the word more stands for it.
     """
@@ -26,7 +26,7 @@ def said(diagnosis: Diagnosis) -> tuple[str, str]:
 
 
 def sentence(diagnosis: Diagnosis) -> str:
-    """Return what is seen and what to change, as two sentences."""
+    """Return finding and advice as two sentences."""
     return " ".join(f"{capitalised(each)}." for each in said(diagnosis))
 
 

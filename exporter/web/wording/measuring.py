@@ -79,7 +79,7 @@ _BY_STATE = {
 
 
 def _more(one: Facts, counting: Counting) -> str:
-    """Return how to measure more of a GPU; "" if nothing can."""
+    """Return how to measure more of a GPU; "" if that is not possible."""
     states = counting.states
     fields = ", ".join(name for each in counting.unmeasured for name in _FIELDS.get(each, ()))
     if counting.source == DCGM and fields:

@@ -86,7 +86,7 @@ def means(found: Iterable[Facts]) -> str:
 
 
 def down_reason(facts: Facts) -> str:
-    """Return why a GPU is down, without the word of its state."""
+    """Return why a GPU is down, without naming its state."""
     reason, said = facts.down_reason or "", condition(facts)
     return cut("" if reason == said else reason.removeprefix(f"{said}: "), _REASON)
 

@@ -128,7 +128,7 @@ def state(facts: Facts) -> str:
 
 
 def hides_limiter(limiter: str, state: str) -> bool:
-    """Return whether to leave the limiter out: beside "starved" it is that of the other time."""
+    """Return whether to leave the limiter out: beside "starved" it is that of the rest."""
     return state == MEASURING or (state == "starved" and limiter not in ("idle", "input"))
 
 

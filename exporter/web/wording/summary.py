@@ -200,7 +200,7 @@ def _reached(one: Facts) -> str:
 
 
 def _certain(one: Facts) -> str:
-    """Return what is certain of a GPU of unknown saturation, and what is not measured."""
+    """Return the certain facts about a GPU of unknown saturation, and what is not measured."""
     said = filter(None, (use(one), memory_busy(one), _power(one)))
     return f": {', '.join(said)}; what its compute units do is not measured"
 

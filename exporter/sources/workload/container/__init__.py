@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Docker and Podman call their containers."""
+"""Names of containers, by Docker and Podman."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source container: what Docker and Podman call the containers that are on GPUs."""
+"""The source container: names of the containers on GPUs, by Docker and Podman."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ContainerSource(PolledSource[WorkloadReport]):
         return known if answered else None
 
     def report(self) -> WorkloadReport | None:
-        """Return what is known, also if only one of several sockets answered last."""
+        """Return the last report, also if only one of several sockets answered."""
         return self._known
 
     @property

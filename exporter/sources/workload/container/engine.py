@@ -34,7 +34,7 @@ _FOREIGN = "does not answer as Docker and Podman do"
 
 
 def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
-    """Return what the engine at a socket calls those of these containers that it runs, by id.
+    """Return the names, by id, of those of these containers that the engine at a socket runs.
 
     Raises:
         FileNotFoundError: nothing listens there.

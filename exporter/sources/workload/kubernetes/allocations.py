@@ -27,7 +27,7 @@ _NO_GPU = re.compile(r"gpu-vfio-\d+")
 
 
 def gpu_resources(more: Collection[str]) -> Callable[[str], bool]:
-    """Return what says whether a resource is GPUs: those of the device plugins, and `more`."""
+    """Return a predicate for resources that are GPUs: those of the device plugins, and `more`."""
     names = RESOURCES | frozenset(more)
     return lambda name: name in names or name.startswith(MIG_PREFIX)
 
@@ -94,7 +94,7 @@ def allocations_of(
     pods: Mapping[PodName, Pod],
     watchers: Iterable[re.Pattern[str]],
 ) -> tuple[tuple[Allocation, ...], tuple[str, ...]]:
-    """Return who has which GPU, and the ids of devices that name no known GPU.
+    """Return the allocations of GPUs, and the ids of devices that name no known GPU.
 
     Args:
         listed: the devices of all containers.
@@ -120,7 +120,7 @@ def allocations_of(
 
 
 class Successions:
-    """Which of several pods has a device that only one can have: the one that was seen last.
+    """Decides which of several pods has an exclusive device: the one that was seen last.
 
     A kubelet before 1.34 may list a pod that has ended beside the one that has its GPU now. Those
     that were there at the first look cannot be told apart: then all of them have it.
@@ -132,7 +132,7 @@ class Successions:
         """By device: the pods that have it, and the round in which each was first seen with it."""
 
     def present(self, listed: Sequence[ContainerDevice]) -> tuple[ContainerDevice, ...]:
-        """Return what is listed now without what an earlier pod is still listed with."""
+        """Return the devices listed now, without those that an ended pod is still listed with."""
         self._round += 1
         since: dict[str, dict[PodName, int]] = {}
         for each in listed:

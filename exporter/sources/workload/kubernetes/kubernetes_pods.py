@@ -91,7 +91,7 @@ class Kubelet:
         )
 
     def _listed(self) -> tuple[Sequence[Pod], bool]:
-        """Return the pods, and whether they were listed just now: else who ended is not known."""
+        """Return the pods, and whether the list is new: an old one may have ended pods."""
         problem: str | None = None
         try:
             answer = call(self._options.kubernetes_pods_socket, LIST_PODS)
@@ -136,7 +136,7 @@ def _by_name(listed: Sequence[Pod], *, judged: bool) -> dict[PodName, Pod]:
 
 
 def _named(listed: Sequence[Pod]) -> dict[str, Workload]:
-    """Return what is known by the UID of a pod, and by the id of a container."""
+    """Return the names by UID of a pod, and by id of a container."""
     found: dict[str, Workload] = {}
     for pod in listed:
         of = Workload("kubernetes", pod.namespace, pod.name, id=pod.uid)

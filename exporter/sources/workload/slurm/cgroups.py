@@ -79,7 +79,7 @@ def find(sysfs: str) -> SlurmGroups | None:
 
 
 def _candidates(root: str, groups: SlurmGroups) -> Iterator[tuple[str, str]]:
-    """Yield path and name of what may be Slurm's, the shallowest first."""
+    """Yield path and name of possible groups of Slurm, the shallowest first."""
     waiting = deque([(root, 0)])
     looked_at = 0
     while waiting:

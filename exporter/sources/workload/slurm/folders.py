@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """What the files of one folder say."""
+    """The entries in the files of one folder."""
 
     entries: tuple[Entry, ...]
     problems: tuple[str, ...]
@@ -61,7 +61,7 @@ class Folder:
 
 
 def read_folder(path: str, numbering: Numbering = "index") -> Folder | None:
-    """Return what is in a folder of a prolog; None if there is none.
+    """Return the entries in a folder of a prolog; None if there is no such folder.
 
     dcgm-exporter's mapping folder has files N, or N.INSTANCE, with one job id a line; one that is
     empty or has 0 is of a free GPU. Slinky's prolog names that of a MIG instance by its UUID.
@@ -84,7 +84,7 @@ def read_folder(path: str, numbering: Numbering = "index") -> Folder | None:
     in_doubt: list[DeviceName] = []
     for name in sorted(names):
         device = _device(name, numbering)
-        if device is None:  # a note, or what a script is about to rename
+        if device is None:  # a note, or a file that a script is about to rename
             continue
         before = len(problems)
         entries += _entries(f"{path}/{name}", device, problems)
@@ -102,7 +102,7 @@ def certain_first(folders: Iterable[Folder]) -> tuple[Entry, ...]:
 
 
 def _device(name: str, numbering: Numbering) -> DeviceName | None:
-    """Return what a file is of; None where it is of no device."""
+    """Return the device that a file's name means; None if it means none."""
     uuid = _UUID.fullmatch(name)
     if uuid is not None:
         return DeviceName(mig_uuid=name) if uuid["kind"] == "MIG" else DeviceName(uuid=name)
@@ -117,7 +117,7 @@ def _device(name: str, numbering: Numbering) -> DeviceName | None:
 
 
 def _entries(file: str, device: DeviceName, problems: list[str]) -> list[Entry]:
-    """Return the jobs that a file names, each once; note what cannot be read of it."""
+    """Return the jobs that a file names, each once; note lines that cannot be read."""
     try:
         with open_regular(file) as opened:
             written = os.fstat(opened.fileno()).st_mtime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source slurm: what its prolog gave away, and which job and user its control groups are of."""
+"""The source slurm: allocations by its prolog's files, jobs and users by control groups."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Slurm:
         return users
 
     def _log(self, problems: Collection[str], ended: Iterable[Entry]) -> None:
-        """Log what is new: one line of problems, one of files that were left behind.
+        """Log changes: one line of problems, one of files that were left behind.
 
         A file is left behind that is still there at the next read: an epilog takes a moment.
         """
@@ -110,7 +110,7 @@ class Slurm:
 
 
 class EndedJobs:
-    """Which files of a prolog are of jobs that have ended, where the epilog left them.
+    """Finds files of a prolog that belong to ended jobs and that no epilog has removed.
 
     A job has no control group yet while its prolog runs, and between its steps unless Slurm has
     PrologFlags=Contain. So the absence of one proves the end of a job only in two cases: this

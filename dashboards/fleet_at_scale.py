@@ -140,6 +140,9 @@ def _nodes() -> Panel:
     )
 
 
+OF_JOB = tuple(
+    dataclasses.replace(panel, title=f"{panel.title}: $job") for panel in (BANDS, SHARES)
+)
 PAGE = Dashboard(
     navigation.FLEET,
     "GPU fleet",
@@ -166,6 +169,7 @@ PAGE = Dashboard(
         Row("Whose work", (recorded(of_the_fleet(WORKLOADS_SHOWN)),)),
         Row("Power", (POWER,)),
         Row("Exporters", (exporters(NODES_SHOWN), recorded(inventory()))),
+        Row("Job: $job", OF_JOB, closed=True, repeat="job"),
     ),
     time_from="now-3h",
     refresh="1m",

@@ -163,6 +163,8 @@ class Row:
     title: str
     panels: tuple[Panel, ...]
     closed: bool = False
+    repeat: str | None = None
+    """The variable for each of whose chosen values there is such a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,12 @@ def _placed(page: Dashboard) -> Iterator[grafana.Panel | grafana.RowPanel]:
         if row.title:
             place = grafana.GridPos(x=0, y=top, w=GRID_WIDTH, h=1)
             headline = grafana.RowPanel(
-                id_val=number, title=row.title, collapsed=row.closed, grid_pos=place, panels=[]
+                id_val=number,
+                title=row.title,
+                collapsed=row.closed,
+                grid_pos=place,
+                panels=[],
+                repeat=row.repeat,
             )
             number, top = number + 1, top + 1
             yield headline

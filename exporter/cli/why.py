@@ -39,7 +39,7 @@ def run(invocation: Invocation) -> int:
     """Say why; return 0 if a cause is shown, 3 if none is, 4 if evidence is missing."""
     settings, name = invocation.settings(), invocation.options.name
 
-    from exporter.cli.status.readers import snapshot_reader
+    from exporter.cli.snapshot_reader import snapshot_reader
     from exporter.cli.terminal.screen import encodable
     from exporter.web.api.convert import diagnosis_answer
     from exporter.web.api.models.json import json_text

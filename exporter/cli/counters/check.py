@@ -17,7 +17,7 @@ from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.cli.config.coerce import FORMAT, Kind, matched, option
 from exporter.cli.counters.machine import Machine, capability, restricted
 from exporter.cli.daemon_address import daemon_of
-from exporter.cli.status.readers import ask_daemon
+from exporter.cli.snapshot_reader import ask_daemon
 from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.errors import ConfigError, LibraryUnavailable, SourceError

@@ -20,7 +20,7 @@ from exporter.cli.config import Url
 from exporter.cli.counters.machine import number_in
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress
-from exporter.cli.status.readers import ask_daemon
+from exporter.cli.snapshot_reader import ask_daemon
 from exporter.errors import SourceError
 from exporter.model.reading import group_and_instance, share_name
 from exporter.sources.proc.tcp import LISTENING, tcp_sockets

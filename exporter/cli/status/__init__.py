@@ -12,7 +12,7 @@ from dataclasses import replace
 from exporter.cli import config
 from exporter.cli.command import Invocation
 from exporter.cli.config.coerce import Kind, choice, option
-from exporter.cli.status.readers import Reader, Reply, snapshot_reader
+from exporter.cli.snapshot_reader import Reader, Reply, snapshot_reader
 from exporter.cli.status.render import ORDERS, View, rendered, view
 from exporter.cli.status.watch import watch
 from exporter.cli.terminal.screen import encodable, safe, screen_of

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.cli.status.readers import read_answer
+from exporter.cli.snapshot_reader import read_answer
 from exporter.cli.status.render import rendered, view
 from exporter.cli.terminal.screen import Screen
 from exporter.errors import SourceError

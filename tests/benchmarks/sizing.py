@@ -211,6 +211,10 @@ def prometheus(
                 found = server.query("count(count_over_time(up[5m]) >= 2)")
                 return bool(found) and int(found[0]["value"][1]) == count
 
+            def renamed_scraped() -> bool:
+                found = server.query(f'count(count by (instance) ({{workload_id=~".+{NEXT}"}}))')
+                return bool(found) and int(found[0]["value"][1]) == count
+
             wait_until(scraped, 120, "two scrapes of each node")
             head, heap = server.head_series(), server.heap_bytes() - empty
             for name, content in rules(_often(folder)).items():
@@ -229,6 +233,7 @@ def prometheus(
                 ["recorded a GPU", f"{len(recorded) / count / GPUS:.1f}"],
             ]
             pages.change = renamed
+            wait_until(renamed_scraped, 120, "a scrape of each node with other pods and ranks")
             new = server.settled(settle) - recorded
             of_ranks = sum(NEXT in json.loads(one).get("training_job", "") for one in new)
             recorded_new = {"pod": len(new) - of_ranks, "rank": of_ranks}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 
 from exporter import log
 from exporter.cli.command import FAILED, STOPPED, Invocation
@@ -15,7 +14,7 @@ def run(invocation: Invocation) -> int:
     """Read every GPU twice, one interval apart, and print one page; return the exit code."""
     settings = invocation.start()
     # A mistake in the settings is reported before the web framework is loaded.
-    from exporter.cli.wiring import looking
+    from exporter.cli.wiring import looking, read_again
     from exporter.sources.fleet.problems import Problems
 
     # Why there is no driver is printed below, in one line, and nothing is tried again.
@@ -27,8 +26,7 @@ def run(invocation: Invocation) -> int:
                 log.flush()
                 print(f"roofline-exporter: {problem}", file=sys.stderr)
                 return FAILED
-            time.sleep(parts.settings.poll_interval_seconds)
-            parts.publisher.tick()
+            read_again(parts)
             sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
             sys.stdout.buffer.flush()
         return STOPPED

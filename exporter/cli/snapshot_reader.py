@@ -97,22 +97,24 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
 
     `why` says why no daemon answers. Raises SourceError with one line if no GPU can be read.
     """
-    from exporter.cli.wiring import looking
+    from exporter.cli.wiring import looking, read_again
     from exporter.web.api.convert import gpus_answer
     from exporter.web.api.models.json import json_text
 
     notice = f"no daemon ({why}): idle time is unknown"
-    due = 0.0
+    due: float | None = None
 
     def read() -> Reply:
         nonlocal due
-        time.sleep(max(0.0, due - time.monotonic()))
+        if due is None:
+            snapshot = read_again(parts)
+        else:
+            time.sleep(max(0.0, due - time.monotonic()))
+            snapshot = parts.publisher.tick()
         due = time.monotonic() + settings.poll_interval_seconds
-        snapshot = parts.publisher.tick()
         return Reply(json_text(gpus_answer(snapshot)), snapshot, (notice,), since_start=True)
 
     with looking(settings) as (parts, problem):
         if problem is not None:
             raise SourceError(one_line(f"no daemon ({why}), and {problem}"))
-        due = time.monotonic() + settings.poll_interval_seconds
         yield read

@@ -29,6 +29,7 @@ from exporter.derive import IdleRules
 from exporter.exposition.pages import Pages
 from exporter.exposition.processes import ProcessRows
 from exporter.exposition.render import RenderOptions
+from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.fleet.fleet import Fleet
 from exporter.sources.interface import EVENT_SOURCES, Lendable
@@ -169,3 +170,26 @@ def settle(parts: Parts) -> str | None:
             return problem
         time.sleep(0.05)
     return None
+
+
+def read_again(parts: Parts) -> Snapshot:
+    """Return the snapshot one poll interval later, with a newer reading of every GPU that answers.
+
+    Call it after `settle`. A GPU that reads slowly is waited for as long as for a first reading.
+    """
+    before = parts.store.latest()
+    read_at = (
+        {gpu.device.uuid: gpu.last_read_timestamp_seconds for gpu in before.gpus} if before else {}
+    )
+    time.sleep(parts.settings.poll_interval_seconds)
+    deadline = time.monotonic() + FIRST_READING_SECONDS
+    while True:
+        snapshot = parts.publisher.tick()
+        is_read = all(
+            gpu.last_read_timestamp_seconds != read_at.get(gpu.device.uuid)
+            for gpu in snapshot.gpus
+            if gpu.up
+        )
+        if is_read or time.monotonic() > deadline:
+            return snapshot
+        time.sleep(0.05)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.e2e.conftest import MakeDriver, RunCommand, StartDaemon
@@ -50,15 +52,22 @@ def test_a_port_that_is_taken_is_one_line(
     assert first.get("/-/ready").status == 200
 
 
-def test_once_waits_for_a_gpu_that_opens_slowly(
-    make_driver: MakeDriver, command: RunCommand
+@pytest.mark.parametrize("call", ["nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues"])
+@pytest.mark.parametrize("words", [("once",), ("status", "--json")])
+def test_a_slow_gpu_is_read_twice(
+    make_driver: MakeDriver, command: RunCommand, call: str, words: tuple[str, ...]
 ) -> None:
-    """A GPU that wakes up for seconds is on the page, as one without persistence mode does."""
-    slow = fault("nvmlDeviceGetUUID", gpu=1, latency_us=1_500_000)
+    """A GPU that opens for seconds, as without persistence mode, or whose readings take longer than
+    the interval, is printed with what two readings tell."""
+    slow = fault(call, gpu=1, latency_us=700_000)
     driver = make_driver({"devices": {"count": 2}, "faults": [slow]})
-    run = command(driver, "once", "--poll.interval=200ms")
+    run = command(driver, *words, "--poll.interval=200ms")
     assert run.wait() == 0, run.lines()
-    page = Page(run.stdout.decode())
-    for gpu in ("0", "1"):
-        assert page.value("gpu_up", gpu=gpu) == 1
-        assert page.get("gpu_saturation_ratio", gpu=gpu) is not None
+    if words[0] == "status":
+        gpus = json.loads(run.stdout)["gpus"]
+        found = [gpu["shares"][0]["saturation"].get("ratio") for gpu in gpus if gpu["up"]]
+    else:
+        page = Page(run.stdout.decode())
+        found = [page.get("gpu_saturation_ratio", gpu=gpu) for gpu in ("0", "1")]
+    assert len(found) == 2
+    assert None not in found

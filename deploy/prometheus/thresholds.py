@@ -121,6 +121,7 @@ _NAMES: Mapping[Kind, str] = {
     # Recording rules look back by one minute; a series that comes less often than every five
     # minutes is not there in between.
     _interval("1m"): "evaluation.interval",
+    _interval("4m"): "evaluation.long_interval",
     _interval("5m"): "evaluation.slow_interval evaluation.day_interval",
     _window: """
         exporter.remember exporter.start_within exporter.stale_after exporter.count_window
@@ -169,9 +170,12 @@ _EVALUATED: Mapping[str, str] = {
     "evaluation.slow_interval": """
         held_idle.window held_idle.critical_window held_idle.serving_window held_idle.remember
         allocated_unopened.window allocated_unopened.remember
-        unsaturated.window data_stall.window data_stall.age checkpoint.window
-        collective_hang.window straggler.window nvlink.window
+        collective_hang.window
         thermal.window power_brake.window xid.remember ecc.window ecc.remember lost.remember
+    """,
+    "evaluation.long_interval": """
+        unsaturated.window data_stall.window data_stall.age checkpoint.window straggler.window
+        nvlink.window
     """,
 }
 """How often rules are evaluated that look back so far."""

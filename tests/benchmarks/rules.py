@@ -36,13 +36,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import THRESHOLDS, load, seconds
 from exporter.exposition.catalogue import CATALOGUE
-from tests.benchmarks import panels, recorded
+from tests.benchmarks import cpu_profile, panels, recorded
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import cpu_seconds, machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
-from tests.serving import serving
+from tests.serving import answer_of, serving
 from tests.waiting import wait_until
 
 SCRAPE_SECONDS = 15
@@ -345,6 +345,8 @@ class Result:
     """Cores that it needed while it only scraped."""
     cores: float
     """Cores that it needed with the rules."""
+    cores_by_part: dict[str, float]
+    """The same by what it did, from its own profile."""
     recorded: int
     """Series that the rules recorded, without those of alerts."""
     panels: list[panels.Answer]
@@ -356,11 +358,17 @@ def _cores(pid: int, window_seconds: float) -> float:
     return (cpu_seconds(pid) - before) / (time.monotonic() - began)
 
 
+def _cores_by_part(address: str, seconds: int) -> dict[str, float]:
+    url = f"http://{address}/debug/pprof/profile?seconds={seconds}"
+    found = cpu_profile.seconds_by_part(answer_of(url, timeout=seconds + 60))
+    return {part: spent / seconds for part, spent in found.items()}
+
+
 def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
     """Scrape, then scrape and record, then ask what the dashboards ask."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
     if arguments.interval:
-        for key in ("interval", "slow_interval", "day_interval"):
+        for key in ("interval", "slow_interval", "long_interval", "day_interval"):
             sections["evaluation"][key] = arguments.interval
     thresholds = directory / "thresholds.yml"
     thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
@@ -408,6 +416,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
             before, began = cpu_seconds(server.pid), time.monotonic()
             groups = watch(own, arguments.seconds, arguments.settle)
             cores = (cpu_seconds(server.pid) - before) / (time.monotonic() - began)
+            by_part = _cores_by_part(server.address, arguments.profile)
             measure_cpu(own, server.pid, groups, cores)
             count = '/api/v1/query?query=count({__name__=~".%2B:.%2B"})'
             counted = int(_ask(own, count)["result"][0]["value"][1])
@@ -429,7 +438,7 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
         f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s, and that of "
         f"{len(filled)} of {len(spans)} recorded families read over hours"
     )
-    return Result(groups, line, scrape_cores, cores, counted, answers)
+    return Result(groups, line, scrape_cores, cores, by_part, counted, answers)
 
 
 def reload(server: Process) -> None:
@@ -455,6 +464,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--recorded", type=float, default=240, help="wait so long for records")
     parser.add_argument("--scrape", type=int, default=SCRAPE_SECONDS, help="seconds between")
     parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS, help="of the demo")
+    parser.add_argument("--profile", type=int, default=180, help="seconds of CPU profile")
     parser.add_argument("--interval", default="", help="of all groups, instead of their own")
     parser.add_argument("--queries", action="store_true", help="with those for own queries")
     parser.add_argument("--slowest", type=int, default=0, help="print the costliest rules")
@@ -467,9 +477,10 @@ def main(words: Sequence[str] | None = None) -> int:
     print(result.scraped)
     print(
         f"cores: {result.scrape_cores:.2f} while it scrapes, {result.cores:.2f} with the rules, "
-        f"which record {result.recorded / arguments.nodes:.0f} series a node",
-        end="\n\n",
+        f"which record {result.recorded / arguments.nodes:.0f} series a node"
     )
+    parts = ", ".join(f"{part} {cores:.3f}" for part, cores in result.cores_by_part.items())
+    print(f"of these by its profile: {parts}", end="\n\n")
     rows = [
         [
             name,

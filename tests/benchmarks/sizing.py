@@ -253,7 +253,7 @@ def prometheus(
 
 def _often(folder: Path) -> dict[str, Value]:
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    for key in ("interval", "slow_interval", "day_interval"):
+    for key in ("interval", "slow_interval", "long_interval", "day_interval"):
         sections["evaluation"][key] = RULES_INTERVAL
     file = folder / "thresholds.yml"
     file.write_text(yaml.safe_dump(sections), encoding="utf-8")

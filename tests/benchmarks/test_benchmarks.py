@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks import peers, viewers
+from tests.benchmarks.cpu_profile import OTHER, PARTS
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import EPOCH, Accelerated, busy_node
 from tests.conftest import require_tool
@@ -145,12 +146,18 @@ def test_rules_prints_one_line_for_each_group() -> None:
         "--scrape=1",
         "--warm-up=2",
         "--interval=2s",
+        "--profile=5",
         "--queries",
     )
     rows = [cells(output, group) for group in RULES_BY_GROUP]
     assert [int(row[1]) for row in rows] == [len(rules) for rules in RULES_BY_GROUP.values()]
     assert all(0 < float(row[3]) < 2 for row in rows)
     assert cells(output, "all")[1] == str(len(RULES))
+    parts = re.search(r"of these by its profile: (.+)", output)
+    assert parts is not None
+    cores = dict(part.rsplit(" ", 1) for part in parts[1].split(", "))
+    assert list(cores) == [*(part for part, _ in PARTS), OTHER]
+    assert sum(map(float, cores.values())) > 0
     filled = re.search(r"that of (\d+) of (\d+) recorded families", output)
     assert filled is not None
     assert 2 <= int(filled[1]) <= int(filled[2])

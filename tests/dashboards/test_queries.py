@@ -92,7 +92,7 @@ def _rules_of_a_second(folder: Path) -> Path:
     """What is recorded, evaluated each second: half a minute has no five of them."""
     (folder / "rules").mkdir()
     thresholds = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    for key in ("interval", "slow_interval", "day_interval"):
+    for key in ("interval", "slow_interval", "long_interval", "day_interval"):
         thresholds["evaluation"][key] = "1s"
     file = folder / "thresholds.yml"
     file.write_text(yaml.safe_dump(thresholds), encoding="utf-8")

@@ -23,7 +23,12 @@ from tests.serving import serving
 
 DEPLOY = ROOT / "deploy"
 HURRY: Mapping[str, Mapping[str, str | float]] = {
-    "evaluation": {"interval": "1s", "slow_interval": "1s", "day_interval": "5s"},
+    "evaluation": {
+        "interval": "1s",
+        "slow_interval": "1s",
+        "long_interval": "1s",
+        "day_interval": "5s",
+    },
     "exporter": {"down_for": "2s"},
     "held_idle": {
         "window": "6s",

@@ -137,7 +137,7 @@ def _alert(name: str, severity: str = "warning", **labels: str) -> Labels:
 ABOUT_WORK = sorted(
     {
         rule["alert"]
-        for group in ("roofline-idle-alerts", "roofline-job-alerts")
+        for group in ("roofline-idle-alerts", "roofline-job-alerts", "roofline-hang-alerts")
         for rule in RULES_BY_GROUP[group]
     }
 )

@@ -42,7 +42,7 @@ def _flags(program: str) -> list[str]:
 def _rules(folder: Path) -> Path:
     """The rules for vmalert, evaluated every second."""
     sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s"}
+    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s", "long_interval": "2s"}
     thresholds = folder / "thresholds.yml"
     thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
     words = ["--thresholds", str(thresholds), "--output", str(folder / "rules")]

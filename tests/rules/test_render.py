@@ -354,7 +354,7 @@ def test_other_thresholds_give_other_rules(tmp_path: Path) -> None:
     sections["held_idle"] |= {"window": "20s", "for": "5s", "share": 0.5}
     sections["links"]["runbook"] = "https://wiki.example/gpu"
     sections["links"]["grafana"] = "https://grafana.example/"
-    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s"}
+    sections["evaluation"] |= {"interval": "1s", "slow_interval": "2s", "long_interval": "2s"}
     path = tmp_path / "thresholds.yml"
     path.write_text(yaml.safe_dump(sections), encoding="utf-8")
     assert main(["--thresholds", str(path), "--output", str(tmp_path / "rules")]) == 0

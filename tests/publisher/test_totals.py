@@ -21,6 +21,7 @@ from exporter.model.snapshot import (
 )
 from exporter.publisher.board import BOARD_TOTALS, BoardIntegral
 from exporter.publisher.shared_time import SharedTime
+from exporter.publisher.skipped_rounds import CountersOrDriver
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
 
 ratios = st.floats(0, 1)
@@ -392,3 +393,15 @@ def test_how_long_nobody_opened_it() -> None:
         *((0.0, 0.0), (1.0, 1.0), (3.0, 3.0), (4.0, 0.0), (5.0, 1.0), (5.0, 0.0), (6.0, 1.0)),
         *((6.0, 0.0), (6.0, 0.0), (6.0, None), (6.0, None), (7.0, 1.0)),
     ]
+
+
+def test_the_drivers_increments_wait_for_three_rounds() -> None:
+    """An activity that comes by then may cover them; the fourth round adds all of them."""
+    counter = CountersOrDriver()
+    assert counter.add(1.0, activity(), 5.0, 10.0) == 5.0
+    assert [counter.add(1.0, None, None, 10.0) for _ in range(3)] == [None, None, None]
+    assert counter.add(1.0, None, None, 10.0) == 40.0
+    counter = CountersOrDriver()
+    counter.add(1.0, activity(), 5.0, 10.0)
+    assert [counter.add(1.0, None, None, 10.0) for _ in range(3)] == [None, None, None]
+    assert counter.add(1.0, activity(length=4.0), 20.0, 10.0) == 20.0

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.model.host import Seen
+from exporter.model.host import ASLEEP, AT_REST, Seen
 from exporter.sources.host import thread
 from exporter.sources.host.host import LOOK_SECONDS, HostActivityReader, most_threads
 from exporter.sources.host.limits import Cores, cores
-from exporter.sources.host.thread import Family, family
+from exporter.sources.host.thread import WAITS_FOR_ORDERS, Family, WatchedThread, family
 from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.clocks import ManualClock
 from tests.sources.host.jobs import (
@@ -272,3 +272,25 @@ def test_cores(tmp_path: Path, allowed: str, quotas: dict[str, str], expected: C
     (tmp_path / "stat").write_text(f"cpu  20 0 40 1800 100 0 0 0\ncpu0 {ticks}\ncpu1 {ticks}\n")
     assert cores(str(tmp_path), str(tmp_path), 7) == expected
     assert cores(str(tmp_path), str(tmp_path), 8) is None
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "expected"),
+    [(("9 9 4", "9 9 4"), AT_REST), (("9 9 4", "9 9 5"), ASLEEP), (None, ASLEEP)],
+)
+def test_a_thread_is_at_rest_only_if_it_is_known_not_to_have_run(
+    tmp_path: Path, scheduled: tuple[str, str] | None, expected: str
+) -> None:
+    """Where the kernel does not count how often it ran, a worker that waits may have worked."""
+    folder = tmp_path / "7/task/8"
+    folder.mkdir(parents=True)
+    (folder / "stat").write_text("8 (python) S 1 1 1")
+    (folder / "wchan").write_text("do_poll.constprop.0")
+    if scheduled is not None:
+        (folder / "schedstat").write_text(scheduled[0])
+    watched = WatchedThread(str(tmp_path), 7, 8, WAITS_FOR_ORDERS)
+    assert watched.state() == ASLEEP
+    if scheduled is not None:
+        (folder / "schedstat").write_text(scheduled[1])
+    assert watched.state() == expected
+    watched.close()

@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from exporter.errors import ConfigError
-from exporter.sources.recording import Damage, Recording
+from exporter.model.reading import SlotReport
+from exporter.sources.recording import Damage, Recording, bounds
+from exporter.sources.recording.bounds import MemoryBudget, weight
+from exporter.sources.recording.lines import InvalidLine
 from tests.e2e.processes import ROOT
 
 SAMPLE = ROOT / "tests/data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
@@ -183,3 +186,19 @@ def test_only_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
         path.symlink_to("/dev/zero")
     with pytest.raises(ConfigError, match=r"r\.jsonl: cannot be read: .*not a regular file"):
         Recording(path)
+
+
+def test_the_largest_report_of_each_gpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small reports after a large one make no room for other GPUs."""
+
+    def report(index: int, names: int) -> SlotReport:
+        failures = {f"source {number}": 1 for number in range(names)}
+        return SlotReport(index, None, None, None, failures)
+
+    budget, large = MemoryBudget(), weight(report(0, 60), "gpus", set())
+    monkeypatch.setattr(bounds, "MOST_KEPT_BYTES", 2 * large)
+    for names in (60, 1, 1, 60, 1):
+        budget.add([report(0, names)])
+    budget.add([report(1, 60)])
+    with pytest.raises(InvalidLine, match="all GPUs together"):
+        budget.add([report(2, 60)])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
@@ -18,6 +19,7 @@ from tests.fake_nvml import FakeNvml, fault
 from tests.waiting import wait_until
 
 STOP_SECONDS = 2.0
+ARENA_BYTES = 64 * 2**20
 TWO_GPUS = {"devices": [{"product": "h100-sxm"}, {"product": "t4"}]}
 HELD = """\
 import os, sys
@@ -207,3 +209,23 @@ def test_reload_keeps_the_old_settings_if_the_new_are_bad(configured: _Configure
     page = daemon.metrics()
     assert _peak(page) == 500e12
     assert page.names == names
+
+
+def test_its_threads_allocate_from_one_arena(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """Further arenas of glibc begin at multiples of 64 MiB and reserve the rest of as much."""
+    driver = make_driver({"devices": {"count": 4}})
+    daemon = start(driver, wait_for=4)
+    maps = Path(f"/proc/{daemon.pid}/maps").read_text(encoding="utf-8").splitlines()
+    ranges = []
+    for line in maps:
+        where, flags, *rest = line.split()
+        begin, _, end = where.partition("-")
+        if len(rest) == 3:  # no file
+            ranges.append((int(begin, 16), int(end, 16), flags))
+    arenas = [
+        first
+        for (first, middle, used), (begin_of_rest, last, reserved) in pairwise(ranges)
+        if (used, reserved) == ("rw-p", "---p") and middle == begin_of_rest
+        if first % ARENA_BYTES == 0 and last - first == ARENA_BYTES
+    ]
+    assert arenas == []

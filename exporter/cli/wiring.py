@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -163,13 +163,13 @@ def settle(parts: Parts) -> str | None:
 
     What runs slower than that is not waited for.
     """
-    deadline = time.monotonic() + FIRST_READING_SECONDS
-    while (problem := parts.publisher.tick().problem) is not None or any_pending(parts.fleet):
-        is_hopeless = problem is not None and parts.fleet.problem is not None
-        if is_hopeless or time.monotonic() > deadline:
-            return problem
-        time.sleep(0.05)
-    return None
+
+    def is_settled(snapshot: Snapshot) -> bool:
+        if snapshot.problem is None:
+            return not any_pending(parts.fleet)
+        return parts.fleet.problem is not None  # waiting is hopeless
+
+    return _tick_until(parts, is_settled).problem
 
 
 def read_again(parts: Parts) -> Snapshot:
@@ -181,15 +181,21 @@ def read_again(parts: Parts) -> Snapshot:
     read_at = (
         {gpu.device.uuid: gpu.last_read_timestamp_seconds for gpu in before.gpus} if before else {}
     )
-    time.sleep(parts.settings.poll_interval_seconds)
-    deadline = time.monotonic() + FIRST_READING_SECONDS
-    while True:
-        snapshot = parts.publisher.tick()
-        is_read = all(
+
+    def is_read(snapshot: Snapshot) -> bool:
+        return all(
             gpu.last_read_timestamp_seconds != read_at.get(gpu.device.uuid)
             for gpu in snapshot.gpus
             if gpu.up
         )
-        if is_read or time.monotonic() > deadline:
-            return snapshot
+
+    time.sleep(parts.settings.poll_interval_seconds)
+    return _tick_until(parts, is_read)
+
+
+def _tick_until(parts: Parts, is_done: Callable[[Snapshot], bool]) -> Snapshot:
+    """Tick until it is done, but no longer than a first reading may take; return the snapshot."""
+    deadline = time.monotonic() + FIRST_READING_SECONDS
+    while not is_done(snapshot := parts.publisher.tick()) and time.monotonic() <= deadline:
         time.sleep(0.05)
+    return snapshot

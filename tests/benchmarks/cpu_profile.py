@@ -11,6 +11,8 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 
+from exporter.sources.workload.kubernetes.kubelet_api import varint
+
 PARTS = (
     ("garbage collection", ("runtime.gcBgMarkWorker", "runtime.gcAssist", "runtime.bgsweep")),
     ("texts of alerts", ("prometheus/template.",)),
@@ -26,21 +28,11 @@ OTHER = "other"
 _NANOSECONDS = 1e9
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-
-
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
-        tag, at = _varint(data, at)
-        value, at = _varint(data, at)
+        tag, at = varint(data, at)
+        value, at = varint(data, at)
         if tag & 7 == 0:
             yield tag >> 3, value
         else:  # all others in this format have a length
@@ -54,7 +46,7 @@ def _numbers(packed: int | bytes) -> list[int]:
         return [packed]
     found, at = [], 0
     while at < len(packed):
-        value, at = _varint(packed, at)
+        value, at = varint(packed, at)
         found.append(value)
     return found
 

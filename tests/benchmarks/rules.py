@@ -42,6 +42,7 @@ from tests.benchmarks.rig import cpu_seconds, machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
+from tests.rules.rules import at_one_interval
 from tests.serving import answer_of, serving
 from tests.waiting import wait_until
 
@@ -367,13 +368,8 @@ def _cores_by_part(address: str, seconds: int) -> dict[str, float]:
 
 def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
     """Scrape, then scrape and record, then ask what the dashboards ask."""
-    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    if arguments.interval:
-        for key in ("interval", "slow_interval", "long_interval", "day_interval"):
-            sections["evaluation"][key] = arguments.interval
-    thresholds = directory / "thresholds.yml"
-    thresholds.write_text(yaml.safe_dump(sections), encoding="utf-8")
-    texts = rules(load(thresholds))
+    interval = arguments.interval
+    texts = rules(load(at_one_interval(directory, interval) if interval else THRESHOLDS))
     if not arguments.queries:
         del texts["queries.yml"]
     rule_folder = directory / "rules"

@@ -24,7 +24,7 @@ from pathlib import Path
 import yaml
 
 from deploy.prometheus.render_rules import rules
-from deploy.prometheus.thresholds import THRESHOLDS, Value, load
+from deploy.prometheus.thresholds import load
 from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import machine, rss_mb, table
 from tests.benchmarks.rules import (
@@ -42,6 +42,7 @@ from tests.clocks import ManualClock
 from tests.deploy.series import GPUS, node_pages, series, subject
 from tests.e2e.prometheus import PrometheusServer
 from tests.e2e.stores import Samples, VictoriaMetrics, parsed, samples_of
+from tests.rules.rules import at_one_interval
 from tests.serving import answer_of, free_port
 from tests.waiting import wait_until
 
@@ -217,7 +218,7 @@ def prometheus(
 
             wait_until(scraped, 120, "two scrapes of each node")
             head, heap = server.head_series(), server.heap_bytes() - empty
-            for name, content in rules(_often(folder)).items():
+            for name, content in rules(load(at_one_interval(folder, RULES_INTERVAL))).items():
                 (rule_folder / name).write_text(content, encoding="utf-8")
             reload(server)
             recorded = server.settled(settle)
@@ -249,15 +250,6 @@ def prometheus(
         finally:
             server.kill()
     return rows
-
-
-def _often(folder: Path) -> dict[str, Value]:
-    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    for key in ("interval", "slow_interval", "long_interval", "day_interval"):
-        sections["evaluation"][key] = RULES_INTERVAL
-    file = folder / "thresholds.yml"
-    file.write_text(yaml.safe_dump(sections), encoding="utf-8")
-    return load(file)
 
 
 def victoria_metrics(

@@ -16,7 +16,6 @@ import yaml
 
 from dashboards.model import OF_SHARE
 from deploy.prometheus.render_rules import rules
-from deploy.prometheus.thresholds import THRESHOLDS
 from deploy.prometheus.thresholds import load as load_thresholds
 from tests.conftest import require_tool
 from tests.dashboards.grafana import Prometheus, Range, Series, variables
@@ -33,6 +32,7 @@ from tests.dashboards.models import (
 )
 from tests.e2e.daemons import Daemon
 from tests.e2e.prometheus import CONFIG
+from tests.rules.rules import at_one_interval
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -91,12 +91,7 @@ BY_GPU, BY_LIMITER = "each GPU under its ceilings", "what limits each GPU"
 def _rules_of_a_second(folder: Path) -> Path:
     """What is recorded, evaluated each second: half a minute has no five of them."""
     (folder / "rules").mkdir()
-    thresholds = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
-    for key in ("interval", "slow_interval", "long_interval", "day_interval"):
-        thresholds["evaluation"][key] = "1s"
-    file = folder / "thresholds.yml"
-    file.write_text(yaml.safe_dump(thresholds), encoding="utf-8")
-    for name, text in rules(load_thresholds(file)).items():
+    for name, text in rules(load_thresholds(at_one_interval(folder, "1s"))).items():
         if name in ("recording.yml", "scale.yml"):
             (folder / "rules" / name).write_text(text, encoding="utf-8")
     return folder / "rules"

@@ -52,14 +52,21 @@ def test_a_port_that_is_taken_is_one_line(
     assert first.get("/-/ready").status == 200
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceGetUUID", "nvmlDeviceGetFieldValues"])
+@pytest.mark.parametrize(
+    ("call", "latency_us"),
+    [("nvmlDeviceGetUUID", 1_500_000), ("nvmlDeviceGetFieldValues", 700_000)],
+)
 @pytest.mark.parametrize("words", [("once",), ("status", "--json")])
 def test_a_slow_gpu_is_read_twice(
-    make_driver: MakeDriver, command: RunCommand, call: str, words: tuple[str, ...]
+    make_driver: MakeDriver,
+    command: RunCommand,
+    call: str,
+    latency_us: int,
+    words: tuple[str, ...],
 ) -> None:
     """A GPU that opens for seconds, as without persistence mode, or whose readings take longer than
     the interval, is printed with what two readings tell."""
-    slow = fault(call, gpu=1, latency_us=700_000)
+    slow = fault(call, gpu=1, latency_us=latency_us)
     driver = make_driver({"devices": {"count": 2}, "faults": [slow]})
     run = command(driver, *words, "--poll.interval=200ms")
     assert run.wait() == 0, run.lines()
@@ -68,6 +75,7 @@ def test_a_slow_gpu_is_read_twice(
         found = [gpu["shares"][0]["saturation"].get("ratio") for gpu in gpus if gpu["up"]]
     else:
         page = Page(run.stdout.decode())
+        assert [page.value("gpu_up", gpu=gpu) for gpu in ("0", "1")] == [1, 1]
         found = [page.get("gpu_saturation_ratio", gpu=gpu) for gpu in ("0", "1")]
     assert len(found) == 2
     assert None not in found

@@ -10,11 +10,23 @@ from typing import Any
 
 import yaml
 
+from deploy.prometheus.thresholds import THRESHOLDS
+
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules"
 FILES = tuple(
     DIRECTORY / name for name in ("recording.yml", "scale.yml", "queries.yml", "alerts.yml")
 )
 RECORDED_NAME = re.compile(r"[a-z_]+:[a-z0-9_]+:[a-z0-9_]+")
+
+
+def at_one_interval(folder: Path, interval: str) -> Path:
+    """Write the thresholds with all rules evaluated at one interval; return the file."""
+    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+    intervals = [key for key in sections["evaluation"] if key.endswith("interval")]
+    sections["evaluation"] |= dict.fromkeys(intervals, interval)
+    file = folder / "thresholds.yml"
+    file.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    return file
 
 
 def recorded_in(name: str) -> list[str]:

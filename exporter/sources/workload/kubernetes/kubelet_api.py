@@ -139,13 +139,13 @@ class Message:
         self._fields: dict[int, list[bytes]] = {}
         at = 0
         while at < len(data):
-            tag, at = _varint(data, at)
+            tag, at = varint(data, at)
             kind = tag & 7
             if kind == VARINT:
-                _, at = _varint(data, at)
+                _, at = varint(data, at)
                 continue
             if kind == BYTES:
-                size, at = _varint(data, at)
+                size, at = varint(data, at)
             elif kind in _FIXED_BYTES:
                 size = _FIXED_BYTES[kind]
             else:
@@ -173,7 +173,7 @@ class Message:
         return next(reversed(self.texts(number)), "")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes, at: int) -> tuple[int, int]:
     """Return a number and the position behind it."""
     value = 0
     for count, byte in enumerate(data[at : at + _LONGEST_VARINT_BYTES]):

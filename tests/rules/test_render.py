@@ -276,7 +276,9 @@ def test_every_window_holds_two_evaluations() -> None:
         for rule in group["rules"]:
             for name, _ in PLACEHOLDER.findall(rule["expr"]):
                 found.setdefault(name, set()).add(group["interval"].strip("<>"))
-    slowest = {name: max(both, key=len) for name, both in found.items()}
+    kinds = ("interval", "slow_interval", "long_interval", "day_interval")
+    ascending = [f"evaluation.{kind}" for kind in kinds]
+    slowest = {name: max(both, key=ascending.index) for name, both in found.items()}
     windows = {name for name in KINDS if KINDS[name] is KINDS["thermal.window"]}
     assert windows == set(WINDOWS)
     assert {name: slowest[name] for name in WINDOWS} == WINDOWS

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -22,6 +23,15 @@ scrape_configs:
     static_configs:
       - targets: ['127.0.0.1:{port}']
 """
+LISTENING = r'msg="Listening on" (?:component=web )?address=(127\.0\.0\.1:\d+)'
+"""In the log; the component is Prometheus 3's."""
+
+
+def version(program: str) -> tuple[int, int]:
+    """The first two numbers of a Prometheus' version."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    major, minor, *_ = (done.stdout or done.stderr).split()[2].split(".")
+    return int(major), int(minor)
 
 
 class PrometheusServer(Process):
@@ -51,7 +61,7 @@ class PrometheusServer(Process):
             ],
             directory,
         )
-        found = self.find_in_line(r'msg="Listening on" address=(127\.0\.0\.1:\d+)')
+        found = self.find_in_line(LISTENING)
         self.address = found[1]
         self.find_in_line("Server is ready to receive web requests")
 

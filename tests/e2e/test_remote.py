@@ -17,7 +17,7 @@ from tests.deploy.remote import CONFIGURATIONS
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Page
 from tests.e2e.processes import Process, environment
-from tests.e2e.prometheus import PrometheusServer
+from tests.e2e.prometheus import PrometheusServer, version
 from tests.serving import answer_of
 from tests.waiting import wait_until
 
@@ -33,9 +33,10 @@ Agent = Callable[[Path, Path, str], list[str]]
 def _prometheus_agent(config: Path, data: Path, url: str) -> list[str]:
     text = yaml.safe_load(config.read_text())
     config.write_text(yaml.safe_dump(text | {"remote_write": [{"url": url}]}))
+    program = require_tool("prometheus")
     return [
-        require_tool("prometheus"),
-        "--enable-feature=agent",
+        program,
+        "--agent" if version(program) >= (3, 0) else "--enable-feature=agent",
         f"--config.file={config}",
         f"--storage.agent.path={data}",
         "--web.listen-address=127.0.0.1:0",

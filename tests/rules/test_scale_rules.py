@@ -240,7 +240,7 @@ def test_power_of_a_node_and_of_what_is_held_idle(tmp_path: Path) -> None:
 
 
 def test_a_holder_that_comes_and_goes_is_charged_for_its_time(tmp_path: Path) -> None:
-    """Ten minutes of a GPU add up to ten minutes of its owner, whenever they begin."""
+    """Ten minutes of a GPU add up to those of its owner, whenever they begin; to a scrape each."""
     start, end = 7.5 * MINUTE, 17.5 * MINUTE
     there = between(start, end, lambda _: 1.0)
     rows = [
@@ -256,7 +256,7 @@ def test_a_holder_that_comes_and_goes_is_charged_for_its_time(tmp_path: Path) ->
             f"sum_over_time({name}[30m:5m])",
             30 * MINUTE,
             ({**JOB, "owner": "alice"}, 600),
-            to=30,
+            to=60,
         )
     ]
     check(tmp_path, [name], rows, expected)

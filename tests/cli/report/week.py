@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tests.e2e.processes import Process
+from tests.e2e.prometheus import LISTENING
 from tests.rules.cases import counter, gauge, workload
 from tests.rules.promtool import HOUR, Labels, Series, Value, between, run, total
 
@@ -263,6 +264,6 @@ class Backfilled(Process):
             "--web.listen-address=127.0.0.1:0",
         ]
         super().__init__([program, *words], directory)
-        found = self.find_in_line(r'msg="Listening on" address=(127\.0\.0\.1:\d+)')
+        found = self.find_in_line(LISTENING)
         self.url = f"http://{found[1]}"
         self.find_in_line("Server is ready to receive web requests")

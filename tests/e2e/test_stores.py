@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -52,6 +52,7 @@ SAME = 1e-6
 """Relative: both add up the same numbers, in another order."""
 SAME_BY_VERSION = {(2, 42): 392, (3, 9): 241}
 """Queries and rules whose results are the same in both, by Prometheus' version."""
+CLUSTER, RULER = {"cluster": "berlin"}, {"ruler": "fleet"}
 TIMES = Range(END, HOUR, step=60, rate_seconds=60)
 CASE_SECONDS = 5 * 86400
 """From the beginning of one case to that of the next: no window of an alert is as long."""
@@ -304,6 +305,37 @@ def test_panels_and_rules_give_the_same(stores: Stores) -> None:
     older, newer = SAME_BY_VERSION.values()
     text = f"Of {compared} queries and rules, {older} are the same, with Prometheus 3.9 {newer}"
     assert text in " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split())
+
+
+def _same_but_for(own: Mapping[str, str], left: Answer, right: Answer) -> list[Difference]:
+    taken = {labels - set(own.items()): by_time for labels, by_time in right.items()}
+    return list(differences(left, taken))
+
+
+def test_labels_of_a_store_and_of_its_ruler_change_nothing(stores: Stores, tmp_path: Path) -> None:
+    """One on all that is scraped, one on all that is recorded, as Thanos has them."""
+    program = require_tool("prometheus")
+    own = {**CLUSTER, **RULER}
+    said = []
+    server = prometheus(program, tmp_path / "ruler")
+    try:
+        server.send([replace(one, labels={**one.labels, **CLUSTER}) for one in scraped()])
+        for rule in rules("recording", "scale", "queries"):
+            record(server, {**rule.rule, "labels": {**rule.rule.get("labels", {}), **RULER}})
+        for rule in EVALUATED:
+            left, right = (over_time(one, rule.expression) for one in (stores.prometheus, server))
+            said += [f"{rule.name}: {each}" for each in _same_but_for(own, left, right)[:1]]
+        for page in NAMES_AT_SCALE:
+            for target in targets(page):
+                chosen = variables(load(page), server, TIMES, **_chosen(target))
+                left, right = (
+                    nameless(one.answer(target, TIMES, chosen))
+                    for one in (stores.prometheus, server)
+                )
+                said += [f"{target.name}: {each}" for each in _same_but_for(own, left, right)[:1]]
+    finally:
+        server.kill()
+    assert said == []
 
 
 def _since(series: Series, start: int) -> Series:

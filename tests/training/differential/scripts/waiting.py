@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -105,7 +106,8 @@ def loop(name: str, loader: DataLoader[Any], body: float, *, sleeps: bool = Fals
     whole = time.perf_counter() - begin + started
     expected = started + calculated(loader.num_workers, took, bodies) if sleeps else None
     waited = started + clock.seconds
-    print(json.dumps([os.getpid(), name, waited, expected, whole]), flush=True)
+    # In one call: `print` writes the end of a line by itself, and others write as well.
+    sys.stdout.write(json.dumps([os.getpid(), name, waited, expected, whole]) + "\n")
 
 
 def sleeping(workers: int) -> None:

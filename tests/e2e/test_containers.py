@@ -46,6 +46,7 @@ from tests.e2e.processes import ROOT, retry_once
 from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
 MOST_MEGABYTES = 130.0
 FIRST_SCRAPE_SECONDS = 3.0
 """Printed beside what it took; a machine that does much else at the time may be slower."""

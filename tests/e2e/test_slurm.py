@@ -22,6 +22,7 @@ from tests.e2e.slurm import USER, Gpu, SlurmCluster
 from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
 GPUS = (
     Gpu("GPU-11111111-2e97-d125-629d-fd4e5734553f", minor=1),
     Gpu("GPU-22222222-2e97-d125-629d-fd4e5734553f", minor=0),

@@ -27,7 +27,7 @@ coverage: $(READY) ## Run all tests and measure what they cover, which slows the
 	@$(BIN)/python -m tests.run --cov $(ARGS)
 
 test-bare: $(READY) ## Run the tests that look for servers, Docker or a browser as if there were none
-	@$(BIN)/python -m tests.run --quick --bare $(ARGS)
+	@$(BIN)/python -m tests.run --bare $(ARGS)
 
 lint: $(READY) ## Check style, types and spelling
 	$(BIN)/ruff check .

@@ -16,7 +16,6 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -42,6 +41,7 @@ from tests.benchmarks.rig import cpu_seconds, machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
+from tests.rules.promtool import version
 from tests.rules.rules import at_one_interval
 from tests.serving import answer_of, serving
 from tests.waiting import wait_until
@@ -446,11 +446,6 @@ def reload(server: Process) -> None:
     wait_until(lambda: len(server.lines(loaded)) > before, 60)
 
 
-def _version() -> str:
-    done = subprocess.run(["prometheus", "--version"], capture_output=True, text=True, check=True)
-    return (done.stdout or done.stderr).partition(" (")[0].replace(", version", "")
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """Print one line for each group; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -470,7 +465,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as directory:
         result = benchmark(arguments, Path(directory))
     groups = result.groups
-    print(f"{machine().partition('; ')[0]}; {_version()}")
+    numbers = ".".join(map(str, version("prometheus")))
+    print(f"{machine().partition('; ')[0]}; prometheus {numbers}")
     print(result.scraped)
     print(
         f"cores: {result.scrape_cores:.2f} while it scrapes, {result.cores:.2f} with the rules, "

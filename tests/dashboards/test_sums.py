@@ -11,7 +11,7 @@ import pytest
 
 from tests.dashboards.models import NAMES, targets
 from tests.rules.cases import GPU, counter, gauge, held_by, observed, rank_labels
-from tests.rules.promtool import MINUTE, Expected, Labels, Series, check
+from tests.rules.promtool import MINUTE, Expected, Labels, Series, by_version, check, value
 from tests.rules.rules import ALERTS, RECORDED
 from tests.rules.test_recording import PARTLY_COUNTED, fp32_work
 
@@ -127,12 +127,15 @@ def test_the_hours_of_holders_add_up_to_those_of_the_gpu(gone: float, tmp_path: 
     series = held_by(*spells, idle=((0, 1),))
     query = query_of("idle/GPU-hours by owner/B")
     hours = {"alice": 1 / 6, "bob": (5 - gone / MINUTE) / 60}
-    rows = [(f'{{owner="{name}"}}', value) for name, value in hours.items()]
+    rows = [(f'{{owner="{name}"}}', each) for name, each in hours.items()]
     whole = sum(hours.values())
+    fine, coarse = by_version((10_000, 100), (100, 50))
     expected = [
-        Expected(f"round(sum({query}), 0.01)", AT, [("{}", round(whole, 2))]),
+        Expected(f"round(sum({query}), {1 / fine})", AT, [("{}", round(whole * fine) / fine)]),
         Expected(
-            f"round({query}, 0.02)", AT, [(row, round(50 * value) / 50) for row, value in rows]
+            f"round({query}, {1 / coarse})",
+            AT,
+            [(row, round(each * coarse) / coarse) for row, each in rows],
         ),
     ]
     check(tmp_path, [], series, expected)
@@ -143,5 +146,5 @@ def test_fp32_in_tensor_cores_is_measured_against_tf32(
     tensor: float, mfu: float, tmp_path: Path
 ) -> None:
     """A job that states fp32 has no MFU of several hundred percent for computing in TF32."""
-    query = f"round(sum({query_of('training/MFU/{{training_job}} rank {{rank}}')}), 0.001)"
-    check(tmp_path, [], fp32_work(tensor), [Expected(query, AT, [("{}", mfu)])])
+    query = f"sum({query_of('training/MFU/{{training_job}} rank {{rank}}')})"
+    check(tmp_path, [], fp32_work(tensor), [value(query, AT, ({}, mfu))])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -25,13 +24,6 @@ scrape_configs:
 """
 LISTENING = r'msg="Listening on" (?:component=web )?address=(127\.0\.0\.1:\d+)'
 """In the log; the component is Prometheus 3's."""
-
-
-def version(program: str) -> tuple[int, int]:
-    """The first two numbers of a Prometheus' version."""
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    major, minor, *_ = (done.stdout or done.stderr).split()[2].split(".")
-    return int(major), int(minor)
 
 
 class PrometheusServer(Process):

@@ -17,7 +17,8 @@ from tests.deploy.remote import CONFIGURATIONS
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Page
 from tests.e2e.processes import Process, environment
-from tests.e2e.prometheus import PrometheusServer, version
+from tests.e2e.prometheus import PrometheusServer
+from tests.rules.promtool import version
 from tests.serving import answer_of
 from tests.waiting import wait_until
 
@@ -36,7 +37,7 @@ def _prometheus_agent(config: Path, data: Path, url: str) -> list[str]:
     program = require_tool("prometheus")
     return [
         program,
-        "--agent" if version(program) >= (3, 0) else "--enable-feature=agent",
+        "--agent" if version(program) >= (3,) else "--enable-feature=agent",
         f"--config.file={config}",
         f"--storage.agent.path={data}",
         "--web.listen-address=127.0.0.1:0",

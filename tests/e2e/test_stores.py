@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from tests.dashboards.models import (
     load,
     targets,
 )
-from tests.e2e.prometheus import version
 from tests.e2e.stores import (
     END,
     EVALUATION_SECONDS,
@@ -33,6 +32,7 @@ from tests.e2e.stores import (
     Answer,
     Store,
     VictoriaMetrics,
+    Written,
     counters_change,
     nameless,
     over_time,
@@ -42,7 +42,7 @@ from tests.e2e.stores import (
     rules,
     scraped,
 )
-from tests.rules.promtool import STEP_SECONDS, Series
+from tests.rules.promtool import STEP_SECONDS, Series, version
 from tests.rules.rules import ALERTS, RECORDED, RECORDED_NAME, only, read_by
 from tests.rules.test_alerts import FIRING
 from tests.serving import free_port
@@ -50,7 +50,7 @@ from tests.serving import free_port
 pytestmark = pytest.mark.slow
 SAME = 1e-6
 """Relative: both add up the same numbers, in another order."""
-SAME_BY_VERSION = {(2, 42): 392, (3, 9): 241}
+SAME_BY_VERSION: dict[tuple[int, ...], int] = {(2, 42): 392, (3, 9): 241}
 """Queries and rules whose results are the same in both, by Prometheus' version."""
 CLUSTER, RULER = {"cluster": "berlin"}, {"ruler": "fleet"}
 TIMES = Range(END, HOUR, step=60, rate_seconds=60)
@@ -220,11 +220,17 @@ class Stores:
 
     prometheus: Store
     victoria: Store
-    changes: list[int]
-    version: tuple[int, int]
+    series: list[Written]
+    """What both were sent, before they recorded."""
+    version: tuple[int, ...]
     """Of Prometheus."""
     different: set[str] = field(default_factory=set)
     """What was not the same in both, by page and panel or by file and rule."""
+
+    @functools.cached_property
+    def changes(self) -> list[int]:
+        """When counters of GPUs begin or end."""
+        return counters_change(self.series)
 
     def compare(self, name: str, expression: str, left: Answer, right: Answer) -> list[str]:
         """Say what differs without a reason."""
@@ -236,9 +242,16 @@ class Stores:
         found = list(differences(left, right))
         if found:
             self.different.add(name)
-        reasons = (*REASONS, THRESHOLD) if self.version >= (3, 0) else REASONS
+        reasons = (*REASONS, THRESHOLD) if self.version >= (3,) else REASONS
         wrong = [each for each in found if not any(one.allows(each, question) for one in reasons)]
         return [f"{name}: {len(wrong)} of {len(found)} differ: {wrong[0]}"] if wrong else []
+
+
+def _fill(store: Store, series: list[Written], own: Mapping[str, str]) -> None:
+    """Send what is scraped, and record with these labels of the ruler's own."""
+    store.send(series)
+    for rule in rules("recording", "scale", "queries"):
+        record(store, {**rule.rule, "labels": {**rule.rule.get("labels", {}), **own}})
 
 
 @pytest.fixture(scope="module")
@@ -252,16 +265,16 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
         right = VictoriaMetrics(programs[1], folder / "victoria", free_port())
         try:
             for store in (left, right):
-                store.send(series)
-                for rule in rules("recording", "scale", "queries"):
-                    record(store, rule.rule)
-            yield Stores(left, right, counters_change(series), version(programs[0]))
+                _fill(store, series, {})
+            yield Stores(left, right, series, version(programs[0]))
         finally:
             right.kill()
     finally:
         left.kill()
 
 
+Asked = tuple[str, str, Answer, Answer]
+"""Its name, its expression, and what each of two stores gives."""
 EVALUATED = list(rules("recording", "scale", "queries", "alerts"))
 
 
@@ -270,69 +283,48 @@ def _chosen(target: Target) -> dict[str, str]:
     return {name: SHOWN[name]} if name else {}
 
 
-def _panels_differ(page: str, stores: Stores) -> list[str]:
-    said = []
+def _panels(page: str, one: Store, other: Store) -> Iterator[Asked]:
     for target in targets(page):
-        chosen = variables(load(page), stores.prometheus, TIMES, **_chosen(target))
-        left, right = (
-            nameless(store.answer(target, TIMES, chosen))
-            for store in (stores.prometheus, stores.victoria)
-        )
-        expression = TIMES.substitute(target.expression, chosen)
-        said += stores.compare(target.name, expression, left, right)
-    return said
+        chosen = variables(load(page), one, TIMES, **_chosen(target))
+        left, right = (nameless(store.answer(target, TIMES, chosen)) for store in (one, other))
+        yield target.name, TIMES.substitute(target.expression, chosen), left, right
 
 
-def _rules_differ(stores: Stores) -> list[str]:
-    said = []
+def _rules(one: Store, other: Store) -> Iterator[Asked]:
     for rule in EVALUATED:
-        left, right = (
-            over_time(store, rule.expression) for store in (stores.prometheus, stores.victoria)
-        )
-        said += stores.compare(rule.name, rule.expression, left, right)
-    return said
+        left, right = (over_time(store, rule.expression) for store in (one, other))
+        yield rule.name, rule.expression, left, right
+
+
+def _asked(pages: Sequence[str], one: Store, other: Store) -> Iterator[Asked]:
+    for page in pages:
+        yield from _panels(page, one, other)
+    yield from _rules(one, other)
 
 
 def test_panels_and_rules_give_the_same(stores: Stores) -> None:
     """Labels and values: of panels at the end of the hour or through it, of rules through it, over
     what each store has recorded itself. docs/scale.md says how many were compared."""
-    pages = (*NAMES, *NAMES_AT_SCALE)
-    said = [line for page in pages for line in _panels_differ(page, stores)]
-    assert said + _rules_differ(stores) == []
-    compared = sum(len(list(targets(page))) for page in pages) + len(EVALUATED)
-    same = compared - len(stores.different)
-    assert SAME_BY_VERSION.get(stores.version, same) == same
+    asked = list(_asked((*NAMES, *NAMES_AT_SCALE), stores.prometheus, stores.victoria))
+    assert [line for each in asked for line in stores.compare(*each)] == []
+    same = len(asked) - len(stores.different)
+    assert SAME_BY_VERSION.get(stores.version[:2], same) == same
     older, newer = SAME_BY_VERSION.values()
-    text = f"Of {compared} queries and rules, {older} are the same, with Prometheus 3.9 {newer}"
+    text = f"Of {len(asked)} queries and rules, {older} are the same, with Prometheus 3.9 {newer}"
     assert text in " ".join((ROOT / "docs" / "scale.md").read_text(encoding="utf-8").split())
-
-
-def _same_but_for(own: Mapping[str, str], left: Answer, right: Answer) -> list[Difference]:
-    taken = {labels - set(own.items()): by_time for labels, by_time in right.items()}
-    return list(differences(left, taken))
 
 
 def test_labels_of_a_store_and_of_its_ruler_change_nothing(stores: Stores, tmp_path: Path) -> None:
     """One on all that is scraped, one on all that is recorded, as Thanos has them."""
-    program = require_tool("prometheus")
     own = {**CLUSTER, **RULER}
+    server = prometheus(require_tool("prometheus"), tmp_path / "ruler")
     said = []
-    server = prometheus(program, tmp_path / "ruler")
     try:
-        server.send([replace(one, labels={**one.labels, **CLUSTER}) for one in scraped()])
-        for rule in rules("recording", "scale", "queries"):
-            record(server, {**rule.rule, "labels": {**rule.rule.get("labels", {}), **RULER}})
-        for rule in EVALUATED:
-            left, right = (over_time(one, rule.expression) for one in (stores.prometheus, server))
-            said += [f"{rule.name}: {each}" for each in _same_but_for(own, left, right)[:1]]
-        for page in NAMES_AT_SCALE:
-            for target in targets(page):
-                chosen = variables(load(page), server, TIMES, **_chosen(target))
-                left, right = (
-                    nameless(one.answer(target, TIMES, chosen))
-                    for one in (stores.prometheus, server)
-                )
-                said += [f"{target.name}: {each}" for each in _same_but_for(own, left, right)[:1]]
+        series = [replace(one, labels={**one.labels, **CLUSTER}) for one in stores.series]
+        _fill(server, series, RULER)
+        for name, _, left, right in _asked(NAMES_AT_SCALE, stores.prometheus, server):
+            bare = {labels - set(own.items()): by_time for labels, by_time in right.items()}
+            said += [f"{name}: {each}" for each in differences(left, bare)][:1]
     finally:
         server.kill()
     assert said == []

@@ -13,6 +13,7 @@ from tests.rules.promtool import (
     Labels,
     Series,
     between,
+    by_version,
     check,
     piecewise,
     total,
@@ -256,7 +257,7 @@ def test_a_holder_that_comes_and_goes_is_charged_for_its_time(tmp_path: Path) ->
             f"sum_over_time({name}[30m:5m])",
             30 * MINUTE,
             ({**JOB, "owner": "alice"}, 600),
-            to=60,
+            to=by_version(30, 60),
         )
     ]
     check(tmp_path, [name], rows, expected)

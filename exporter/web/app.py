@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.exposition.pages import Pages
 from exporter.specs import SpecBook
 from exporter.web.api.history import history_routes
+from exporter.web.api.routes import api_routes
 from exporter.web.error_handler import refuse
 from exporter.web.health import health_routes
 from exporter.web.live.stream import STREAM_PATH, Streams
@@ -33,34 +32,6 @@ from exporter.web.threads import Threads
 
 THREADS = 4
 """That make responses; more threads would hold more responses in memory."""
-
-
-def api_endpoint(
-    store: Store, specs: Callable[[], SpecBook], not_found: ASGIApp, threads: Threads
-) -> ASGIApp:
-    """Return the JSON API, loaded at its first request; all but ``/api/`` is refused.
-
-    Its framework is a quarter of the daemon's memory and half of its start-up time; a node that
-    is only scraped never pays for it.
-    """
-    building = asyncio.Lock()
-    built: list[ASGIApp] = []
-
-    def build() -> ASGIApp:
-        from exporter.web.api.app import api_app
-
-        return api_app(store, specs, threads)
-
-    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["path"].startswith("/api/"):
-            await not_found(scope, receive, send)
-            return
-        async with building:
-            if not built:
-                built.append(await threads.run(build))
-        await built[0](scope, receive, send)
-
-    return endpoint
 
 
 def create_app(
@@ -91,10 +62,9 @@ def create_app(
             *static_routes(),
             Route(STREAM_PATH, streams, methods=["GET"]),
             *history_routes(store, threads),
+            *api_routes(store, specs, threads),
         ],
     )
     # A redirect from /metrics/ would be one more way for a scrape to go wrong.
     app.router.redirect_slashes = False
-    # Not a route: a path pattern does not match every path, a line break in it for one.
-    app.router.default = api_endpoint(store, specs, app.router.not_found, threads)
     return app

@@ -40,7 +40,7 @@ CPU_PERCENT = 1.0
 CPU_OF_PEER = 0.35
 RSS_MB = 53.0
 API_RSS_MB = 62.0
-"""After the first request to the API, whose framework is loaded then."""
+"""After the first request to the API."""
 CALLS = 18.0
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {

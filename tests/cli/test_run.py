@@ -26,7 +26,7 @@ from roofline_job.launch import (
     parse,
 )
 
-HEAVY = ("fastapi", "uvicorn", "pydantic", "prometheus_client", "pynvml", "yaml", "asyncio")
+HEAVY = ("uvicorn", "pydantic", "prometheus_client", "pynvml", "yaml", "asyncio")
 EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
 SEE = "(see roofline-exporter run --help)"
 

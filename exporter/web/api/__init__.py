@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON API below ``/api/``.
 
-The types of its JSON (models), how they are made from a snapshot (convert), the application that
-answers (app), and the history, which needs no framework.
+The types of its JSON (models), how they are made from a snapshot (convert), and the routes, those
+of the history apart.
 """
 
 SCHEMA_VERSION = 1

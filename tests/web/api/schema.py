@@ -1,32 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the OpenAPI document of the API.
 
-``python -m tests.web.api.schema exporter/web/api/openapi.json``, or ``make docs``. What its
-framework does not know is added: the models of the answers, those that the daemon writes without a
-model among them, and in ``paths.json`` the paths that it does not serve.
+``python -m tests.web.api.schema exporter/web/api/openapi.json``, or ``make docs``. ``paths.json``
+says what can be asked; the schemas are made from the types of the answers, and from those of this
+module what the daemon writes without a type.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from exporter.specs import load_specs
+from exporter import __version__
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.api.app import api_app
 from exporter.web.api.models.diagnosis import DiagnosisAnswer, IdleAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
-from exporter.web.store import Store
-from exporter.web.threads import Threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,52 +74,52 @@ class TrailsAnswer(Json):
     """By UUID, or UUID/instance."""
 
 
-ANSWERS: dict[str, type[Json]] = {
-    "/api/v1/gpus": GpusAnswer,
-    "/api/v1/gpus/{uuid}": GpuAnswer,
-    "/api/v1/roofline": RooflineAnswer,
-    "/api/v1/training": TrainingAnswer,
-    "/api/v1/diagnosis": DiagnosisAnswer,
-    "/api/v1/idle": IdleAnswer,
-    "/api/v1/specs": SpecsAnswer,
-}
+ANSWERS: tuple[type[Json], ...] = (
+    GpusAnswer,
+    GpuAnswer,
+    RooflineAnswer,
+    TrainingAnswer,
+    DiagnosisAnswer,
+    IdleAnswer,
+    SpecsAnswer,
+    Problem,
+    HistoryAnswer,
+    TrailsAnswer,
+)
 PATHS = Path(__file__).with_name("paths.json")
+DESCRIPTION = (
+    "How busy, how saturated and how idle each NVIDIA GPU of this node is. What is not known is "
+    "left out of the JSON; it is never null (but in columns of a history), 0 or a special value. "
+    "Ratios are 0 to 1, all else is in base units: seconds, bytes, joules, watts, hertz, FLOP/s."
+)
 
 
 def openapi() -> dict[str, Any]:
     """Return the document."""
-    document = api_app(Store(), load_specs, Threads("schema", 1)).openapi()
-    paths = document["paths"]
-    for path, model in ANSWERS.items():
-        _answers(paths[path], "200", "Successful Response", model)
-    _answers(paths["/api/v1/gpus/{uuid}"], "404", "Not Found", Problem)
-    paths.update(json.loads(PATHS.read_text("utf-8")))
-    known = json.dumps(_schemas([*ANSWERS.values(), Problem]))
-    schemas = json.loads(known, object_hook=_without_nulls) | _schemas(
-        [HistoryAnswer, TrailsAnswer]
-    )
-    document["components"]["schemas"].update(schemas)
-    return document
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "roofline-exporter",
+            "description": DESCRIPTION,
+            "version": __version__,
+        },
+        "paths": json.loads(PATHS.read_text("utf-8")),
+        "components": {"schemas": _schemas()},
+    }
 
 
-def _schemas(models: Sequence[type[Json]]) -> dict[str, Any]:
+def _schemas() -> dict[str, Any]:
     _, found = TypeAdapter.json_schemas(
-        [(model.__name__, "validation", TypeAdapter(model)) for model in models],
+        [(model.__name__, "validation", TypeAdapter(model)) for model in ANSWERS],
         ref_template="#/components/schemas/{model}",
     )
-    schemas: dict[str, Any] = found["$defs"]
+    # Null is the default of what is left out.
+    schemas: dict[str, Any] = json.loads(json.dumps(found["$defs"]), object_hook=_without_nulls)
     return schemas
 
 
 def _without_nulls(found: dict[str, Any]) -> dict[str, Any]:
-    """Leave out defaults that are null, as the framework does of its own models."""
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _answers(path: dict[str, Any], status: str, text: str, model: type[Json]) -> None:
-    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    content = {"application/json": {"schema": schema}}
-    path["get"]["responses"][status] = {"description": text, "content": content}
 
 
 def text() -> str:

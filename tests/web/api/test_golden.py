@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from starlette.routing import Route
 
 from exporter.specs import SpecBook
 from tests.snapshots import EXAMPLES
@@ -22,6 +25,15 @@ def test_openapi(daemon: Daemon) -> None:
     document = answer.json()
     del document["info"]["version"]
     check_json(document, "openapi.json")
+
+
+def test_the_document_has_every_path(daemon: Daemon) -> None:
+    """What is served below the API is described, but for the document."""
+    routes = {route.path for route in daemon.app.routes if isinstance(route, Route)}
+    served = {path for path in routes if path.startswith("/api/")}
+    described = set(json.loads(text())["paths"])
+    assert served - described == {"/api/openapi.json"}
+    assert described <= served
 
 
 @pytest.mark.parametrize("name", SHOWN)

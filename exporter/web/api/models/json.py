@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import Field, field, fields
 from functools import lru_cache
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 NAMES = {"work_class": "class"}
 """How fields are called in the JSON that cannot be called so in Python."""
@@ -23,9 +20,9 @@ def json_name(field: str) -> str:
 
 
 class Json:
-    """An object of the JSON: a plain dataclass, so that it can be read without a framework.
+    """An object of the JSON, a plain dataclass.
 
-    The schema is made from it by pydantic, which takes the descriptions from the docstrings.
+    ``make docs`` makes the schema from it with pydantic, which takes descriptions from docstrings.
     """
 
     __slots__ = ()
@@ -105,21 +102,19 @@ def _by_name(values: Any) -> dict[str, Any]:
     return {each.name: getattr(values, each.name) for each in fields(values)}
 
 
-_building = threading.Lock()
-"""Pydantic parses sources for the fields' texts, which Python before 3.13 cannot do in two threads
-at once."""
-
-
-@lru_cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    with _building:
-        return TypeAdapter(kind)
-
-
 def json_text(answer: Json, indent: int | None = None) -> str:
     """Return an answer as JSON; what is not known is left out."""
-    kind: type = type(answer)
-    adapter = _adapter(kind)
-    return adapter.dump_json(answer, exclude_none=True, by_alias=True, indent=indent).decode()
+    separators = (",", ":") if indent is None else None
+    return json.dumps(
+        answer,
+        default=_members,
+        indent=indent,
+        separators=separators,
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+
+
+def _members(answer: Any) -> dict[str, Any]:
+    found = {json_name(each.name): getattr(answer, each.name) for each in fields(answer)}
+    return {name: value for name, value in found.items() if value is not None}

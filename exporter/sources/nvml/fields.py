@@ -17,7 +17,6 @@ from exporter.sources.nvml.probe import (
     Outcome,
     is_refusal,
     outcome_of,
-    raise_if_gone,
     retry_seconds,
 )
 from exporter.sources.reading_state import Journal
@@ -99,9 +98,8 @@ class FieldBatch:
         """Return the possible values of the fields that answered, in the driver's units.
 
         Raises:
-            pynvml.NVMLError: the call as a whole failed.
-            DeviceGone: a field answers that the GPU is gone.
-            LibraryUnavailable: a field answers that the library must be initialised again.
+            pynvml.NVMLError: the call as a whole failed. A field that answers that the GPU or the
+                library is gone has failed alone: the calls say whether they are.
         """
         if self._journal.now >= self._retry_at:
             self._retry_at = math.inf
@@ -129,7 +127,6 @@ class FieldBatch:
                     else:
                         doubted = field
                 continue
-            raise_if_gone(code)
             if is_refusal(code) and field not in self._worked:
                 refusals[field] = code
             elif outcome_of(code) is not Outcome.NOT_NOW:

@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping
 from ctypes import c_char
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -97,8 +98,19 @@ _ENTRY = struct.Struct("=IId24x")
 """nvmlGpmMetric_t: id, return code, value, three name pointers; read in one pass."""
 
 
+@lru_cache
+def _metrics_get(ids: tuple[int, ...]) -> bytes:
+    """Return the struct that asks for these metrics: 10 kB, one for all GPUs."""
+    metrics = pynvml.c_nvmlGpmMetricsGet_t()
+    metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+    metrics.numMetrics = len(ids)
+    for position, number in enumerate(ids):
+        metrics.metrics[position].metricId = number
+    return bytes(metrics)
+
+
 class GpmWindow:
-    """Two reused samples and one reused metrics struct (19 kB) of one share."""
+    """Two reused samples of one share, and the metrics between them."""
 
     def __init__(self, handle: Any, gpu_instance: int | None, journal: Journal) -> None:
         self._handle = handle
@@ -115,16 +127,9 @@ class GpmWindow:
         """The cumulative metrics of the last read."""
         self.doubted = False
         """Whether a metric had an impossible value between the last two samples."""
-        ids = [n for n in HIGHEST if gpu_instance is None or n not in WHOLE_GPU_ONLY]
+        ids = tuple(n for n in HIGHEST if gpu_instance is None or n not in WHOLE_GPU_ONLY)
         self._highest = [HIGHEST[number] for number in ids]
-        self._metrics = pynvml.c_nvmlGpmMetricsGet_t()
-        self._metrics.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        self._metrics.numMetrics = len(ids)
-        for position, number in enumerate(ids):
-            self._metrics.metrics[position].metricId = number
-        self._bytes = (c_char * (len(ids) * _ENTRY.size)).from_buffer(
-            self._metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset
-        )
+        self._metrics_get = _metrics_get(ids)
 
     def early_seconds(self, monotonic_seconds: float) -> float:
         """Return how much later the next sample may be taken; 0 or less if now."""
@@ -148,17 +153,21 @@ class GpmWindow:
         self._older, self._newer, self._older_at = newer, older, monotonic_seconds
         if since is None:
             return None
-        self._metrics.sample1 = older
-        self._metrics.sample2 = newer
-        pynvml.nvmlGpmMetricsGet(self._metrics)
-        return self._activity(self._values(), monotonic_seconds - since)
+        metrics = pynvml.c_nvmlGpmMetricsGet_t.from_buffer_copy(self._metrics_get)
+        metrics.sample1 = older
+        metrics.sample2 = newer
+        pynvml.nvmlGpmMetricsGet(metrics)
+        return self._activity(self._values(metrics), monotonic_seconds - since)
 
-    def _values(self) -> dict[int, float]:
+    def _values(self, metrics: Any) -> dict[int, float]:
         """Return the possible values of the metrics; raise NVMLError if all are refused."""
         values: dict[int, float] = {}
         refusals: list[int] = []
         self.doubted = False
-        entries = _ENTRY.iter_unpack(self._bytes)
+        size = len(self._highest) * _ENTRY.size
+        entries = _ENTRY.iter_unpack(
+            (c_char * size).from_buffer(metrics, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset)
+        )
         for (number, code, value), highest in zip(entries, self._highest, strict=True):
             if code == pynvml.NVML_SUCCESS:
                 if 0.0 <= value <= highest:
@@ -167,8 +176,6 @@ class GpmWindow:
                     self.doubted = True
             elif is_refusal(code):
                 refusals.append(code)
-            else:
-                raise_if_gone(code)
         if len(refusals) == len(self._highest):
             raise pynvml.NVMLError(refusals[-1])
         return values

@@ -151,6 +151,18 @@ class Probe(Generic[T]):
     state of the group is `implausible` until there is a possible value.
     """
 
+    # A GPU has 80 of them.
+    __slots__ = (
+        "_at",
+        "_calls",
+        "_check",
+        "_group",
+        "_journal",
+        "_refusals",
+        "_retry_at",
+        "_worked",
+    )
+
     def __init__(
         self,
         journal: Journal,
@@ -164,10 +176,10 @@ class Probe(Generic[T]):
         self._check = check
         self._at = 0
         """The position of the newest call that may answer."""
-        self._worked: set[int] = set()
+        self._worked: tuple[int, ...] = ()
         """The positions of the calls that have given a possible value."""
         self._retry_at = math.inf
-        self._refusals: list[int] = []
+        self._refusals: tuple[int, ...] = ()
         """The codes of the calls that were given up."""
 
     @property
@@ -185,7 +197,7 @@ class Probe(Generic[T]):
         self._journal.progress()
         if self._journal.now >= self._retry_at:
             self._at, self._retry_at = 0, math.inf
-            self._refusals.clear()
+            self._refusals = ()
         while self._at < len(self._calls):
             try:
                 value = self._calls[self._at]()
@@ -197,7 +209,8 @@ class Probe(Generic[T]):
             if possible is None:
                 self._journal.implausible(self._group, self, worked=bool(self._worked))
                 return None
-            self._worked.add(self._at)
+            if self._at not in self._worked:
+                self._worked += (self._at,)
             self._journal.answered(self._group, self)
             return possible
         return None
@@ -216,7 +229,7 @@ class Probe(Generic[T]):
             return False
         wait = retry_seconds(code, worked=self._at in self._worked)
         self._retry_at = min(self._retry_at, self._journal.now + wait)
-        self._refusals.append(code)
+        self._refusals += (code,)
         self._at += 1
         if self._at == len(self._calls):
             worked = bool(self._worked)

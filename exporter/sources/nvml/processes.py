@@ -57,10 +57,10 @@ class GrowingArray:
 
     def __init__(self, struct: Any) -> None:
         self._struct = struct
-        self._array = (struct * ENTRIES)()
+        self._room = ENTRIES
 
     def read(self, fill: Callable[[Any, c_uint], int]) -> list[Any]:
-        """Return the entries, which are valid until the next read.
+        """Return the entries.
 
         `fill(array, count)` calls the driver and returns its code; `count` is the room before the
         call and the length of the list after it.
@@ -70,14 +70,15 @@ class GrowingArray:
         """
         code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
         for _ in range(ATTEMPTS):
-            count = c_uint(len(self._array))
-            code = fill(self._array, count)
+            array = (self._struct * self._room)()
+            count = c_uint(self._room)
+            code = fill(array, count)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
-            self._array = (self._struct * (2 * max(count.value, len(self._array))))()
+            self._room = 2 * max(count.value, self._room)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
-        return list(self._array[: min(count.value, len(self._array))])
+        return list(array[: min(count.value, len(array))])
 
 
 class ProcessUtilization:

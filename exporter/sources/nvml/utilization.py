@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from ctypes import byref, c_char, c_uint, c_ulonglong, sizeof
+from ctypes import byref, c_char, c_uint, c_ulonglong
 from typing import Any
 
 import pynvml
@@ -41,15 +41,16 @@ MOST_SAMPLES = 4096
 
 
 class SampleBuffer:
-    """One of the driver's sample buffers of one GPU, read into an array that is reused."""
+    """One of the driver's sample buffers of one GPU.
+
+    An array for the samples is made for each read: kept, those of 64 GPUs would take 3 MB.
+    """
 
     def __init__(self, handle: Any, sampling_type: int) -> None:
         self._handle = handle
         self._type = c_uint(sampling_type)
         self._last_stamp = c_ulonglong(0)
         self._value_type = c_uint(0)
-        self._array = (pynvml.c_nvmlSample_t * CAPACITY)()
-        self._bytes = memoryview((c_char * sizeof(self._array)).from_buffer(self._array))
 
     def read(self) -> list[tuple[float, float]]:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
@@ -58,20 +59,21 @@ class SampleBuffer:
             pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
         """
         count = c_uint(CAPACITY)
+        array = (pynvml.c_nvmlSample_t * CAPACITY)()
         code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(
             self._handle,
             self._type,
             self._last_stamp,
             byref(self._value_type),
             byref(count),
-            self._array,
+            array,
         )
         if code == pynvml.NVML_ERROR_NOT_FOUND:  # nothing new
             return []
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         samples: list[tuple[int, float]] = []
-        filled = self._bytes[: min(count.value, CAPACITY) * _ENTRY.size]
+        filled = (c_char * (min(count.value, CAPACITY) * _ENTRY.size)).from_buffer(array)
         for stamp, raw in _ENTRY.iter_unpack(filled):
             # Some drivers return unused entries with stamp 0.
             if stamp > self._last_stamp.value:

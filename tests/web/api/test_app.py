@@ -81,6 +81,19 @@ def test_down_gpu_hides_readings_that_are_still_there(daemon: Daemon) -> None:
     assert daemon.client.get("/api/v1/roofline").json()["rooflines"] == []
 
 
+def test_what_is_no_number_is_left_out(daemon: Daemon) -> None:
+    """JSON has neither NaN nor infinity, and one of them does not cost the others."""
+    gpu = snapshots.h100_training()
+    assert gpu.vitals is not None
+    clocks = {"sm": float("inf"), "memory": 1e9}
+    vitals = replace(gpu.vitals, power_watts=float("nan"), clock_hertz=clocks)
+    daemon.publish(snapshots.snapshot(replace(gpu, vitals=vitals)))
+    board = daemon.client.get("/api/v1/gpus/0").json()["gpu"]["board"]
+    assert "power_watts" not in board
+    assert board["clock_hertz"] == {"memory": 1e9}
+    assert board["temperature_celsius"]
+
+
 def test_one_gpu_by_uuid_or_index(client: TestClient) -> None:
     """A GPU is found by either name."""
     by_uuid = client.get(f"/api/v1/gpus/{H100}").json()

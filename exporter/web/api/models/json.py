@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, is_dataclass
 from functools import lru_cache
+from math import isfinite
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
@@ -103,18 +104,18 @@ def _by_name(values: Any) -> dict[str, Any]:
 
 
 def json_text(answer: Json, indent: int | None = None) -> str:
-    """Return an answer as JSON; what is not known is left out."""
+    """Return an answer as JSON; what is not known is left out, as are NaN and infinity."""
     separators = (",", ":") if indent is None else None
-    return json.dumps(
-        answer,
-        default=_members,
-        indent=indent,
-        separators=separators,
-        ensure_ascii=False,
-        allow_nan=False,
-    )
+    return json.dumps(_known(answer), indent=indent, separators=separators, ensure_ascii=False)
 
 
-def _members(answer: Any) -> dict[str, Any]:
-    found = {json_name(each.name): getattr(answer, each.name) for each in fields(answer)}
-    return {name: value for name, value in found.items() if value is not None}
+def _known(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_known(each) for each in value]
+    if isinstance(value, dict):
+        known = {name: _known(each) for name, each in value.items()}
+    elif is_dataclass(value):
+        known = {json_name(one.name): _known(getattr(value, one.name)) for one in fields(value)}
+    else:
+        return None if isinstance(value, float) and not isfinite(value) else value
+    return {name: each for name, each in known.items() if each is not None}

@@ -104,10 +104,8 @@ class SampledGpu:
         chip = chip_of(library, self._index)
         availability = availability_of(library, self._index)
         self._metrics = self._tools.choices.of(chip, availability).metrics
-        sampled = [metric.name for metric in self._metrics]
-        self._host = host = Host(library, chip, availability)
-        host.add(sampled)
-        session = SamplingSession(library, self._index, chip, host, host.image(), sampled)
+        self._host = Host(library, chip, availability)
+        session = SamplingSession(self._host, self._index, [each.name for each in self._metrics])
         session.start()
         self._session, self._read_at, self._poor = session, self._tools.clock(), 0
 
@@ -157,9 +155,10 @@ def activity_of(
     """Return ratios and bytes by field of Activity, without those that are not known."""
     ratios: dict[str, float] = {}
     moved: dict[str, float] = {}
-    for metric, mean, total in zip(metrics, window.means, window.totals, strict=True):
-        if mean is None or total is None:
+    for metric, found in zip(metrics, window.metrics, strict=True):
+        if found is None:
             continue
+        mean, total = found
         if metric.form is MetricForm.BYTES:
             moved[metric.field] = max(total, 0.0)
         else:

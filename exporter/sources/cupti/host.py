@@ -24,20 +24,17 @@ def supported_chips(library: CuptiLibrary) -> tuple[str, ...]:
 
 
 class Host:
-    """A sampling configuration of one chip; `add` its metrics once."""
+    """A sampling configuration of one chip; `add` its metrics once.
+
+    CuptiError has the code 27 for a chip before Turing, 1 or 46, by release, for one that is not
+    known, and 1 for a metric that the chip does not have.
+    """
 
     def __init__(self, library: CuptiLibrary, chip: str, availability: Image | None = None) -> None:
-        """Begin a configuration.
-
-        Args:
-            library: CUPTI.
-            chip: a name of `supported_chips`, or as a GPU's own.
-            availability: the image of what can be counted on that GPU now; None: all of the chip's.
-
-        Raises:
-            CuptiError: 27 for a chip before Turing; 1 or 46, by release, for one that is not known.
-        """
-        self._library = library
+        """Begin one; `availability` is the image of what the GPU can count now, None: all that the
+        chip can."""
+        self.library = library
+        self.chip = chip
         self._availability = availability
         # Kept with the chip's name: CUPTI reads it again when it schedules groups of metrics.
         self._parameters = library.call(
@@ -51,12 +48,12 @@ class Host:
 
     def close(self) -> None:
         """Free it."""
-        self._library.call(structures.ProfilerHostDeinitialize, p_host_object=self.object)
+        self.library.call(structures.ProfilerHostDeinitialize, p_host_object=self.object)
 
     def description(self, metric: str) -> str | None:
         """Return CUPTI's description of a metric; None if the chip does not have it."""
         try:
-            found = self._library.call(
+            found = self.library.call(
                 structures.ProfilerHostGetMetricProperties,
                 p_host_object=self.object,
                 p_metric_name=metric.encode(),
@@ -68,12 +65,8 @@ class Host:
         return str(found.p_description.decode())
 
     def add(self, metrics: Sequence[str]) -> None:
-        """Add metrics to the configuration.
-
-        Raises:
-            CuptiError: 1 where the chip does not have one of them.
-        """
-        self._library.call(
+        """Add metrics to the configuration."""
+        self.library.call(
             structures.ProfilerHostConfigAddMetrics,
             p_host_object=self.object,
             pp_metric_names=names(metrics),
@@ -82,11 +75,11 @@ class Host:
 
     def image(self) -> Image:
         """Return the configuration as the GPU takes it, 4 to 7 kB."""
-        size = self._library.call(
+        size = self.library.call(
             structures.ProfilerHostGetConfigImageSize, p_host_object=self.object
         ).config_image_size
         image: Image = (ctypes.c_uint8 * size)()
-        self._library.call(
+        self.library.call(
             structures.ProfilerHostGetConfigImage,
             p_host_object=self.object,
             config_image_size=size,
@@ -97,7 +90,7 @@ class Host:
     def passes(self, image: Image) -> int:
         """Return how many passes the metrics take; those of one pass are counted together."""
         return int(
-            self._library.call(
+            self.library.call(
                 structures.ProfilerHostGetNumOfPasses,
                 config_image_size=len(image),
                 p_config_image=address(image),

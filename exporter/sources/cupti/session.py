@@ -11,31 +11,9 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import NamedTuple
 
+from exporter.sources.cupti import structures
 from exporter.sources.cupti.host import Host, Image, names
 from exporter.sources.cupti.library import OVERFLOW, CuptiError, CuptiLibrary
-from exporter.sources.cupti.structures import (
-    COUNTER_DATA_FULL,
-    KEEP_LATEST,
-    KEEP_OLDEST,
-    PM_SAMPLING_API,
-    SUPPORT_LEVELS,
-    SYSTEM_CLOCK_INTERVAL,
-    TIME_INTERVAL,
-    DeviceGetChipName,
-    PmSamplingCounterDataGetSampleInfo,
-    PmSamplingCounterDataImageInitialize,
-    PmSamplingDecodeData,
-    PmSamplingDisable,
-    PmSamplingEnable,
-    PmSamplingGetCounterAvailability,
-    PmSamplingGetCounterDataInfo,
-    PmSamplingGetCounterDataSize,
-    PmSamplingSetConfig,
-    PmSamplingStart,
-    PmSamplingStop,
-    ProfilerDeviceSupported,
-    ProfilerHostEvaluateToGpuValues,
-)
 
 SAMPLE_SECONDS = 0.01
 """100 Hz: what is known to work, and costs no more than 1000 Hz does."""
@@ -80,10 +58,9 @@ class SampledWindow(NamedTuple):
     """How much of the interval its samples cover."""
     sample_seconds: float
     """The mean length of a sample; 0 without one."""
-    means: tuple[float | None, ...]
-    """By metric: the mean over the covered time; None where it had too few values."""
-    totals: tuple[float | None, ...]
-    """By metric: the sum of its values, for metrics that count."""
+    metrics: tuple[tuple[float, float] | None, ...]
+    """By metric: the mean over the covered time, and the sum for metrics that count; None where it
+    had too few values."""
 
 
 @dataclass(slots=True)
@@ -121,71 +98,57 @@ class Samples:
         """Return the means and totals."""
         covered = sum(self.weights)
         if not self.weights:
-            return SampledWindow(0.0, 0.0, (None,) * self.metrics, (None,) * self.metrics)
+            return SampledWindow(0.0, 0.0, (None,) * self.metrics)
         columns = [self.values[metric :: self.metrics] for metric in range(self.metrics)]
-        reduced = [_reduced(column, self.weights, covered) for column in columns]
-        return SampledWindow(
-            covered,
-            covered / len(self.weights),
-            tuple(mean for mean, _ in reduced),
-            tuple(total for _, total in reduced),
-        )
+        reduced = tuple(_reduced(column, self.weights, covered) for column in columns)
+        return SampledWindow(covered, covered / len(self.weights), reduced)
 
 
 def _reduced(
     column: Sequence[float], weights: Sequence[float], covered: float
-) -> tuple[float | None, float | None]:
+) -> tuple[float, float] | None:
     """Return the time-weighted mean and the sum of one metric's values.
 
     A value that is none (0 / 0 where no cycle passed) leaves its time out; without at least 90 % of
-    the time there is no mean.
+    the time there is neither.
     """
     total = math.fsum(column) if all(map(math.isfinite, column)) else math.nan
     if math.isfinite(total):
         return math.fsum(map(mul, column, weights)) / covered, total
-    known = [
-        (value, weight)
-        for value, weight in zip(column, weights, strict=True)
-        if math.isfinite(value)
-    ]
+    pairs = zip(column, weights, strict=True)
+    known = [(value, weight) for value, weight in pairs if math.isfinite(value)]
     seconds = math.fsum(weight for _, weight in known)
     if seconds < LEAST_COVERED_RATIO * covered:
-        return None, None
+        return None
     mean = math.fsum(value * weight for value, weight in known) / seconds
     return mean, math.fsum(value for value, _ in known) * covered / seconds
 
 
 def chip_of(library: CuptiLibrary, index: int) -> str:
-    """Return the name of the chip of GPU `index`.
-
-    Raises:
-        CuptiError: with CUPTI's code.
-    """
-    return str(library.call(DeviceGetChipName, device_index=index).p_chip_name.decode())
+    """Return the name of the chip of GPU `index`."""
+    return str(library.call(structures.DeviceGetChipName, device_index=index).p_chip_name.decode())
 
 
 def check_support(library: CuptiLibrary, index: int) -> None:
     """Raise CuptiError with the code of the reason why GPU `index` cannot be sampled."""
-    answer = library.call(ProfilerDeviceSupported, cu_device=index, api=PM_SAMPLING_API)
+    kind = structures.ProfilerDeviceSupported
+    answer = library.call(kind, cu_device=index, api=structures.PM_SAMPLING_API)
     for member, unsupported, disabled in OBSTACLES:
-        level = getattr(answer, member)
-        if level in (SUPPORT_LEVELS.index("unsupported"), SUPPORT_LEVELS.index("disabled")):
-            code = unsupported if SUPPORT_LEVELS[level] == "unsupported" else disabled
-            raise CuptiError(code, ProfilerDeviceSupported.FUNCTION)
+        codes = {structures.UNSUPPORTED: unsupported, structures.DISABLED: disabled}
+        code = codes.get(getattr(answer, member))
+        if code is not None:
+            raise CuptiError(code, kind.FUNCTION)
 
 
 def availability_of(library: CuptiLibrary, index: int) -> Image:
-    """Return the image of the counters that are available on GPU `index` now.
-
-    Raises:
-        CuptiError: with CUPTI's code, as while another profiler is active.
-    """
-    device = {"device_index": index}
-    size = library.call(PmSamplingGetCounterAvailability, **device).counter_availability_image_size
+    """Return the image of the counters that are available on GPU `index` now; raise CuptiError
+    while another profiler is active."""
+    kind = structures.PmSamplingGetCounterAvailability
+    size = library.call(kind, device_index=index).counter_availability_image_size
     image: Image = (ctypes.c_uint8 * size)()
     library.call(
-        PmSamplingGetCounterAvailability,
-        **device,
+        kind,
+        device_index=index,
         counter_availability_image_size=size,
         p_counter_availability_image=ctypes.addressof(image),
     )
@@ -195,25 +158,20 @@ def availability_of(library: CuptiLibrary, index: int) -> Image:
 class SamplingSession:
     """Samples one GPU; every method may raise CuptiError."""
 
-    def __init__(
-        self,
-        library: CuptiLibrary,
-        index: int,
-        chip: str,
-        host: Host,
-        config: Image,
-        metrics: Sequence[str],
-    ) -> None:
-        """Sample GPU `index` of that `chip`: `config` is the image of the `metrics` that were added
-        to the `host`, which must stay open."""
-        self._library = library
+    def __init__(self, host: Host, index: int, metrics: Sequence[str]) -> None:
+        """Sample GPU `index`, of the `host`'s chip: the `metrics` are added to the host, which must
+        stay open."""
+        self._library = host.library
         self._index = index
         self._host = host
         self._metrics = tuple(metrics)
-        self._config = config  # CUPTI keeps its address
+        host.add(self._metrics)
+        self._config = host.image()  # CUPTI keeps its address
         self._samples = Samples(len(metrics))
-        self._append = KEEP_OLDEST if chip.startswith(NO_KEEP_LATEST) else KEEP_LATEST
-        self._counts_cycles = chip.startswith(NO_TIME_INTERVAL)
+        self._append = structures.KEEP_LATEST
+        if host.chip.startswith(NO_KEEP_LATEST):
+            self._append = structures.KEEP_OLDEST
+        self._counts_cycles = host.chip.startswith(NO_TIME_INTERVAL)
         self.interval = round(
             SAMPLE_SECONDS * FIRST_CLOCK_HERTZ if self._counts_cycles else SAMPLE_SECONDS * 1e9
         )
@@ -226,18 +184,11 @@ class SamplingSession:
 
     def start(self) -> None:
         """Acquire the GPU's counters and begin to sample."""
-        enabled = self._library.call(PmSamplingEnable, device_index=self._index)
+        enabled = self._library.call(structures.PmSamplingEnable, device_index=self._index)
         self._object = enabled.p_pm_sampling_object
         try:
             self._begin()
-            size = self._library.call(
-                PmSamplingGetCounterDataSize,
-                p_pm_sampling_object=self._object,
-                p_metric_names=names(self._metrics),
-                num_metrics=len(self._metrics),
-                max_samples=MOST_SAMPLES,
-            ).counter_data_size
-            self._make_image(size)
+            self._make_image()
         except CuptiError:
             self.stop()
             raise
@@ -249,10 +200,10 @@ class SamplingSession:
             return
         try:
             if self._sampling:
-                self._library.call(PmSamplingStop, p_pm_sampling_object=sampling)
+                self._library.call(structures.PmSamplingStop, p_pm_sampling_object=sampling)
         finally:
             self._sampling = False
-            self._library.call(PmSamplingDisable, p_pm_sampling_object=sampling)
+            self._library.call(structures.PmSamplingDisable, p_pm_sampling_object=sampling)
 
     def read(self) -> tuple[SampledWindow, bool]:
         """Return what was sampled since the last read, or the start, and whether samples were lost:
@@ -265,7 +216,7 @@ class SamplingSession:
                 overflowed = overflowed or bool(self._decoded.overflow)
                 self._take()
                 self._empty()
-                if self._decoded.decode_stop_reason != COUNTER_DATA_FULL:
+                if self._decoded.decode_stop_reason != structures.COUNTER_DATA_FULL:
                     break
         except CuptiError as error:
             if error.code != OVERFLOW:
@@ -277,42 +228,50 @@ class SamplingSession:
         return window, overflowed
 
     def _begin(self) -> None:
+        mode = structures.SYSTEM_CLOCK_INTERVAL if self._counts_cycles else structures.TIME_INTERVAL
         self._library.call(
-            PmSamplingSetConfig,
+            structures.PmSamplingSetConfig,
             p_pm_sampling_object=self._object,
             config_size=len(self._config),
             p_config=ctypes.addressof(self._config),
             hardware_buffer_size=BUFFER_BYTES,
             sampling_interval=self.interval,
-            trigger_mode=SYSTEM_CLOCK_INTERVAL if self._counts_cycles else TIME_INTERVAL,
+            trigger_mode=mode,
             hw_buffer_append_mode=self._append,
         )
-        self._library.call(PmSamplingStart, p_pm_sampling_object=self._object)
+        self._library.call(structures.PmSamplingStart, p_pm_sampling_object=self._object)
         self._sampling = self._is_first = True
 
-    def _make_image(self, size: int) -> None:
+    def _make_image(self) -> None:
         """Allocate the image for decoded samples, and prepare the calls on it."""
+        prepared = self._library.prepared
+        sampling = {"p_pm_sampling_object": self._object}
+        size = self._library.call(
+            structures.PmSamplingGetCounterDataSize,
+            **sampling,
+            p_metric_names=names(self._metrics),
+            num_metrics=len(self._metrics),
+            max_samples=MOST_SAMPLES,
+        ).counter_data_size
         image = self._image = (ctypes.c_uint8 * size)()
         place = {
             "p_counter_data_image": ctypes.addressof(image),
             "counter_data_image_size": size,
         }
-        sampling = {"p_pm_sampling_object": self._object}
-        prepared = self._library.prepared
-        self._decode, self._decoded = prepared(PmSamplingDecodeData, **sampling, **place)
-        self._read_info, self._info = prepared(PmSamplingGetCounterDataInfo, **place)
+        self._decode, self._decoded = prepared(structures.PmSamplingDecodeData, **sampling, **place)
+        self._read_info, self._info = prepared(structures.PmSamplingGetCounterDataInfo, **place)
         self._read_sample, self._sample = prepared(
-            PmSamplingCounterDataGetSampleInfo, **sampling, **place
+            structures.PmSamplingCounterDataGetSampleInfo, **sampling, **place
         )
         self._empty, _ = prepared(
-            PmSamplingCounterDataImageInitialize,
+            structures.PmSamplingCounterDataImageInitialize,
             **sampling,
             counter_data_size=size,
             p_counter_data=ctypes.addressof(image),
         )
         self._values = (ctypes.c_double * len(self._metrics))()
         self._evaluate, self._evaluated = prepared(
-            ProfilerHostEvaluateToGpuValues,
+            structures.ProfilerHostEvaluateToGpuValues,
             **place,
             p_host_object=self._host.object,
             pp_metric_names=names(self._metrics),
@@ -344,6 +303,6 @@ class SamplingSession:
             return
         cycles = round(self.interval * SAMPLE_SECONDS / sample_seconds)
         self.interval = min(max(cycles, FEWEST_CYCLES), MOST_CYCLES)
-        self._library.call(PmSamplingStop, p_pm_sampling_object=self._object)
+        self._library.call(structures.PmSamplingStop, p_pm_sampling_object=self._object)
         self._sampling = False
         self._begin()

@@ -31,8 +31,8 @@ PM_SAMPLING = 1
 """A profiler of the host: CUpti_ProfilerType."""
 PM_SAMPLING_API = 3
 """The argument of cuptiProfilerDeviceSupported: CUpti_Profiler_API."""
-SUPPORT_LEVELS = ("unknown", "unsupported", "disabled", "supported")
-"""CUpti_Profiler_Support_Level, by number."""
+UNSUPPORTED, DISABLED, SUPPORTED = 1, 2, 3
+"""CUpti_Profiler_Support_Level."""
 SYSTEM_CLOCK_INTERVAL, TIME_INTERVAL = 0, 1
 """What an interval counts, cycles or nanoseconds: CUpti_PmSampling_TriggerMode."""
 KEEP_OLDEST, KEEP_LATEST = 0, 1

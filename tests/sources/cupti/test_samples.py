@@ -27,31 +27,29 @@ ROWS = [(10 * k, 10 * k + 10) for k in range(20)]
 
 
 @pytest.mark.parametrize(
-    ("rows", "seconds", "mean", "total"),
+    ("rows", "seconds", "reduced"),
     [
-        ([], 0.0, None, None),
-        ([(0, 10, (10.0,)), (10, 40, (50.0,))], 0.04, 40.0, 60.0),
-        ([(0, 10, (10.0,)), (5, 20, (40.0,)), (12, 18, (99.0,))], 0.02, 25.0, 50.0),
-        ([(-1000, 5, (90.0,)), (5, 15, (3.0,))], 0.01, 3.0, 3.0),
-        ([(0, 1001, (10.0,))], 0.0, None, None),
+        ([], 0.0, None),
+        ([(0, 10, (10.0,)), (10, 40, (50.0,))], 0.04, (40.0, 60.0)),
+        ([(0, 10, (10.0,)), (5, 20, (40.0,)), (12, 18, (99.0,))], 0.02, (25.0, 50.0)),
+        ([(-1000, 5, (90.0,)), (5, 15, (3.0,))], 0.01, (3.0, 3.0)),
+        ([(0, 1001, (10.0,))], 0.0, None),
         # As if the missing one were like the others.
-        ([(*row, (NAN if row[0] == 30 else 7.0,)) for row in ROWS], 0.2, 7.0, 140.0),
-        ([(*row, (NAN if row[0] < 30 else 7.0,)) for row in ROWS], 0.2, None, None),
+        ([(*row, (NAN if row[0] == 30 else 7.0,)) for row in ROWS], 0.2, (7.0, 140.0)),
+        ([(*row, (NAN if row[0] < 30 else 7.0,)) for row in ROWS], 0.2, None),
     ],
     ids=["none", "weighted", "once", "since 0", "too long", "one missing", "many missing"],
 )
 def test_a_mean_is_weighted_by_time(
     rows: list[tuple[int, int, tuple[float, ...]]],
     seconds: float,
-    mean: float | None,
-    total: float | None,
+    reduced: tuple[float, float] | None,
 ) -> None:
     """Time is counted once; without enough values there is no mean, and not 0."""
     window = taken(Samples(1), *rows)
 
     assert window.covered_seconds == pytest.approx(seconds)
-    assert window.means[0] == (None if mean is None else pytest.approx(mean))
-    assert window.totals[0] == (None if total is None else pytest.approx(total))
+    assert window.metrics[0] == (None if reduced is None else pytest.approx(reduced))
 
 
 def test_the_next_interval_goes_on_where_the_last_one_ended() -> None:
@@ -62,7 +60,7 @@ def test_the_next_interval_goes_on_where_the_last_one_ended() -> None:
 
     window = taken(samples, (0, 10, (90.0, 9.0)), (10, 20, (20.0, 2.0)))
 
-    assert window.means == pytest.approx((20.0, 2.0))
+    assert list(window.metrics) == [pytest.approx((20.0, 20.0)), pytest.approx((2.0, 2.0))]
 
 
 @given(
@@ -81,6 +79,5 @@ def test_whatever_comes_a_mean_lies_between_the_values(
     known = [value for *_, value in rows if not math.isnan(value)]
     ends = [end for _, end, _ in rows]
     assert 0 <= window.covered_seconds <= (max(ends, default=0) + 50) / 1000 + 1e-9
-    mean = window.means[0]
-    if mean is not None:
-        assert min(known) - 1e-9 <= mean <= max(known) + 1e-9
+    if window.metrics[0] is not None:
+        assert min(known) - 1e-9 <= window.metrics[0][0] <= max(known) + 1e-9

@@ -7,9 +7,9 @@ import math
 from uuid import NAMESPACE_DNS, uuid5
 
 from exporter.model.reading import NVSWITCH, Board, Device, Health, Memory, Process
-from exporter.sources.simulate.physics import Hardware
-from exporter.sources.simulate.stories import Behaviour, Holder
-from exporter.sources.simulate.workloads import NO_WORK, Work, membership
+from exporter.sources.simulate.physics import Behaviour, Hardware
+from exporter.sources.simulate.stories import Holder
+from exporter.sources.simulate.workloads import Work, membership
 from exporter.specs import GpuModel
 
 SIMULATE = "simulate"
@@ -134,7 +134,7 @@ def memory_of(board: Hardware, behaviour: Behaviour) -> Memory:
 
 
 def processes_of(
-    holder: Holder | None, memory: Memory, index: int, work: Work = NO_WORK
+    holder: Holder | None, memory: Memory, index: int, work: Work
 ) -> tuple[Process, ...]:
     """Return the one process that holds GPU `index`, if any; it is of the first workload."""
     if holder is None:

@@ -38,6 +38,7 @@ IDLE_GRAPHICS_MEMORY_HERTZ = 405e6
 """GDDR memory is clocked down without a context; HBM is not."""
 CYCLE_UNITS = ("sm", "occupancy", "tensor", "fp64", "fp32", "fp16", "integer")
 """The activities whose counters count cycles of the SM clock."""
+WOBBLE_RATIO = 0.015
 CAP_MARGIN_RATIO = 0.995
 """The power of a capped board, relative to its limit."""
 FIRST_WITH_COUNTERS = (9, 0)
@@ -66,6 +67,21 @@ class Load:
 
 
 QUIET = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """The behaviour of a story with its parameters."""
+
+    beat: tuple[tuple[float, Load], ...]
+    """Seconds and load of each phase; repeated."""
+    memory: float = 0.0
+    """Share of the usable memory that is allocated."""
+    awake: bool = True
+    """True while a process keeps a context open, which keeps the clocks high."""
+    limit_ratio: float = 1.0
+    """The power limit over the default one."""
+    wobble_ratio: float = WOBBLE_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,26 +129,20 @@ def hardware(model: GpuModel) -> Hardware | None:
 
 
 def phase(
-    board: Hardware,
-    load: Load,
-    seconds: float,
-    *,
-    awake: bool,
-    trains: bool = False,
-    limit_ratio: float = 1.0,
-    wobble_ratio: float = 0.0,
+    board: Hardware, behaviour: Behaviour, seconds: float, load: Load, *, trains: bool
 ) -> Phase:
-    """Return `seconds` of `load` on `board`; `awake` is whether a context is open.
+    """Return one phase of the beat of a behaviour on `board`.
 
     `trains` is whether it is the load of a training job, which waits for data while the engine is
-    idle. `limit_ratio` is the power limit over the default one. Where it is hit the clock wobbles
-    and the power does not; elsewhere activities, traffic and dynamic power wobble together, and an
-    engine that is always busy stays so.
+    idle. Where the power limit is hit the clock wobbles and the power does not; elsewhere
+    activities, traffic and dynamic power wobble together, and an engine that is always busy stays
+    so.
     """
+    awake, wobble_ratio = behaviour.awake, behaviour.wobble_ratio
     weight = sum(share * getattr(load, unit) for unit, share in POWER_WEIGHTS.items())
     floor = IDLE_POWER_RATIO + (CONTEXT_POWER_RATIO if awake else 0.0)
     dynamic = DYNAMIC_POWER_RATIO * weight
-    limit = limit_ratio * CAP_MARGIN_RATIO
+    limit = behaviour.limit_ratio * CAP_MARGIN_RATIO
     capped = floor + dynamic * (1.0 + wobble_ratio) > limit
     clock_ratio = 1.0 if awake else IDLE_CLOCK_RATIO
     power, power_swing, clock_swing = floor + dynamic, dynamic * wobble_ratio, 0.0
@@ -142,16 +152,13 @@ def phase(
         room = 1.0 / clock_ratio - 1.0
         power, power_swing, clock_swing = limit, 0.0, -min(wobble_ratio / 2, room)
     clock = board.clock_hertz * clock_ratio
-    nvlink = load.nvlink * board.nvlink_bytes_per_second
     pcie = 0.0 if board.nvlink_bytes_per_second else load.nvlink
     rates = Rates(
         engine=load.engine,
         dram=load.dram,
-        **{unit: getattr(load, unit) for unit in CYCLE_UNITS},
         pcie_transmit=(load.pcie_transmit + pcie) * board.pcie_bytes_per_second,
         pcie_receive=(load.pcie_receive + pcie) * board.pcie_bytes_per_second,
-        nvlink_transmit=nvlink,
-        nvlink_receive=nvlink,
+        nvlink=load.nvlink * board.nvlink_bytes_per_second,
         power=power * board.power_watts,
         cycles=clock,
         busy_cycles=clock * load.engine,

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from exporter.clock import Clock
+from exporter.model.host import HostActivity
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import (
     THROTTLE_REASONS,
@@ -45,7 +46,6 @@ from exporter.sources.simulate.workloads import (
     NO_WORK,
     OnGpu,
     SimulatedWorkloads,
-    host_activity,
     identified,
     job_name,
     training_totals,
@@ -63,13 +63,14 @@ LAGS = ((15.0, 0.5), (90.0, 0.5))
 """Seconds and weight: temperature follows the mean power over each of these times."""
 MEMORY_RISE_CELSIUS = 6.0
 FIRST_WITH_ENERGY = (7, 0)
-CAPPED = frozenset({"sw_power_cap"})
-UNCAPPED: frozenset[str] = frozenset()
 LOADER_WORKERS = 4
 STARVED_RATIO = 0.05
 """From this share of stalled time on, no batch is ever ready, and the workers never rest."""
 KEEPS_UP_RATIO = 0.5
 """How busy the workers of a loader are that keeps up."""
+HOST_SECONDS = 10.0
+CORES_PER_JOB = 16.0
+"""Of a node of two 64-core CPUs, for each of eight GPUs."""
 
 
 class Simulation(AlwaysOn):
@@ -209,7 +210,6 @@ class _Gpu:
                 now - before for now, before in zip(totals, self._last[1], strict=True)
             )
         self._last = seconds, totals
-        rates = self.timeline.at(seconds)
         celsius = self._celsius(seconds)
         memory = memory_of(self._board, act.behaviour)
         measured = self._board.has_counters
@@ -217,7 +217,7 @@ class _Gpu:
             device=self.device,
             timestamp_seconds=clock.time(),
             monotonic_seconds=monotonic,
-            vitals=self._vitals(act, seconds, length, moved, totals, rates, celsius),
+            vitals=self._vitals(act, seconds, celsius, length, moved, totals),
             board=slow_readings(self._model, self._board, act.behaviour, celsius),
             shares=(
                 ShareReading(
@@ -250,6 +250,7 @@ class _Gpu:
         clock = self._model.peak_clock_hertz.get("tensor", self._board.clock_hertz)
         trained = training_totals(totals, None if peak is None else peak / clock)
         stalled = trained.phase_gpu_idle_seconds["data"] > STARVED_RATIO * trained.step_seconds
+        running = 1.0 if stalled else KEEPS_UP_RATIO
         used = round(behaviour.memory * self._board.memory_bytes)
         peak_memory = max(
             past.behaviour.memory
@@ -276,7 +277,15 @@ class _Gpu:
                 persistent_workers=True,
                 ready_batches=0 if stalled else 2 * LOADER_WORKERS,
             ),
-            host=host_activity(LOADER_WORKERS, 1.0 if stalled else KEEPS_UP_RATIO),
+            host=HostActivity(
+                method="client",
+                seconds=HOST_SECONDS,
+                workers=LOADER_WORKERS,
+                worker_running_ratio=running,
+                worker_blocked_ratio=0.0,
+                cores=CORES_PER_JOB,
+                cores_busy=1.0 + LOADER_WORKERS * running,  # one for the thread of the loop
+            ),
             memory_bytes={
                 "allocated": round(0.8 * used),
                 "reserved": used,
@@ -291,15 +300,9 @@ class _Gpu:
         return AMBIENT_CELSIUS + RISE_CELSIUS * watts / self._board.power_watts
 
     def _vitals(
-        self,
-        act: Act,
-        seconds: float,
-        length: float,
-        moved: Rates,
-        totals: Rates,
-        rates: Rates,
-        celsius: float,
+        self, act: Act, seconds: float, celsius: float, length: float, moved: Rates, totals: Rates
     ) -> Vitals:
+        rates = self.timeline.at(seconds)
         linked = self._board.nvlink_bytes_per_second > 0
         counts_energy = (self.device.compute_capability or (0, 0)) >= FIRST_WITH_ENERGY
         throttle = dict.fromkeys(THROTTLE_REASONS, 0.0)
@@ -326,10 +329,10 @@ class _Gpu:
                 moved.busy_cycles / moved.engine if length and moved.engine > 0 else None
             ),
             mean_sm_clock_hertz=moved.cycles / length if length else None,
-            throttle_reasons=CAPPED if rates.capped else UNCAPPED,
+            throttle_reasons=frozenset({"sw_power_cap"} if rates.capped else ()),
             throttle_seconds=throttle,
-            nvlink_transmit_bytes_total=totals.nvlink_transmit if linked else None,
-            nvlink_receive_bytes_total=totals.nvlink_receive if linked else None,
+            nvlink_transmit_bytes_total=totals.nvlink if linked else None,
+            nvlink_receive_bytes_total=totals.nvlink if linked else None,
         )
 
 
@@ -377,6 +380,6 @@ def _activity(moved: Rates, seconds: float) -> Activity:
         elapsed_cycles=moved.cycles,
         pcie_transmit_bytes=max(0.0, moved.pcie_transmit),
         pcie_receive_bytes=max(0.0, moved.pcie_receive),
-        nvlink_transmit_bytes=max(0.0, moved.nvlink_transmit),
-        nvlink_receive_bytes=max(0.0, moved.nvlink_receive),
+        nvlink_transmit_bytes=max(0.0, moved.nvlink),
+        nvlink_receive_bytes=max(0.0, moved.nvlink),
     )

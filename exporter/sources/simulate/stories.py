@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from exporter.sources.simulate.physics import QUIET, Load
+from exporter.sources.simulate.physics import QUIET, Behaviour, Load
 
 STEADY_BEAT_SECONDS = 30.0
 """The period of the wobble of a story that has no rhythm of its own."""
-WOBBLE_RATIO = 0.015
 
 Parameters = Mapping[str, float]
 
@@ -33,21 +32,6 @@ class Holder:
     command: str
     owner: str
     work_class: str
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """The behaviour of a story with its parameters."""
-
-    beat: tuple[tuple[float, Load], ...]
-    """Seconds and load of each phase; repeated."""
-    memory: float = 0.0
-    """Share of the usable memory that is allocated."""
-    awake: bool = True
-    """True while a process keeps a context open, which keeps the clocks high."""
-    limit_ratio: float = 1.0
-    """The power limit over the default one."""
-    wobble_ratio: float = WOBBLE_RATIO
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.model.reading import XidRecord
-from exporter.sources.simulate.physics import IDLE_POWER_RATIO, Hardware, memory_clock_hertz, phase
+from exporter.sources.simulate.physics import (
+    IDLE_POWER_RATIO,
+    Behaviour,
+    Hardware,
+    memory_clock_hertz,
+    phase,
+)
 from exporter.sources.simulate.scenario import Scene
-from exporter.sources.simulate.stories import STORIES, Behaviour, Holder
+from exporter.sources.simulate.stories import STORIES, Holder
 from exporter.sources.simulate.waves import NOTHING, Phase, Rates, Wave, mixed
 
 
@@ -113,19 +119,10 @@ def _act(board: Hardware, scene: Scene, key: int) -> Act:
     behave = STORIES[scene.story].behave
     if behave is None:
         wave = Wave((Phase(1.0, NOTHING, NOTHING),), key)
-        xid = round(scene.parameters["xid"])
-        return Act(scene, wave, xid=xid)
+        return Act(scene, wave, xid=round(scene.parameters["xid"]))
     behaviour = behave(scene.parameters, board.sm_count)
     phases = [
-        phase(
-            board,
-            load,
-            seconds,
-            awake=behaviour.awake,
-            trains=is_training(scene.holder),
-            limit_ratio=behaviour.limit_ratio,
-            wobble_ratio=behaviour.wobble_ratio,
-        )
+        phase(board, behaviour, seconds, load, trains=is_training(scene.holder))
         for seconds, load in behaviour.beat
     ]
     memory_clock = memory_clock_hertz(board, awake=behaviour.awake)

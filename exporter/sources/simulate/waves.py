@@ -24,19 +24,12 @@ class Rates(NamedTuple):
     """Rates per second, or their integrals since some time."""
 
     engine: float = 0.0
-    sm: float = 0.0
-    occupancy: float = 0.0
     dram: float = 0.0
-    tensor: float = 0.0
-    fp64: float = 0.0
-    fp32: float = 0.0
-    fp16: float = 0.0
-    integer: float = 0.0
     pcie_transmit: float = 0.0
-    """Bytes per second; so are the next three."""
+    """Bytes per second; so are the next two."""
     pcie_receive: float = 0.0
-    nvlink_transmit: float = 0.0
-    nvlink_receive: float = 0.0
+    nvlink: float = 0.0
+    """Each direction."""
     power: float = 0.0
     """Watts."""
     cycles: float = 0.0

@@ -10,7 +10,6 @@ from functools import lru_cache
 from uuid import NAMESPACE_DNS, uuid5
 
 from exporter.clock import Clock
-from exporter.model.host import HostActivity
 from exporter.model.snapshot import SourceState
 from exporter.model.training import TrainingTotals
 from exporter.model.workload import (
@@ -43,9 +42,6 @@ PHASE_RATIOS: Mapping[str, float] = {
     "other": 0.04,
 }
 """How the working time is divided into phases, on the host."""
-HOST_SECONDS = 10.0
-CORES_PER_JOB = 16.0
-"""Of a node of two 64-core CPUs, for each of eight GPUs."""
 MODEL_FLOPS_RATIO = 0.9
 """Of the operations of the tensor cores; the rest is recomputation."""
 
@@ -164,19 +160,6 @@ def _names(workload: Workload) -> Mapping[str, Workload]:
 def job_name(owner: str) -> str:
     """Return the name of the training job of a simulated user."""
     return f"{owner}-training"
-
-
-def host_activity(workers: int, running_ratio: float) -> HostActivity:
-    """Return what a job does on the host whose workers compute for a part of their time."""
-    return HostActivity(
-        method="client",
-        seconds=HOST_SECONDS,
-        workers=workers,
-        worker_running_ratio=running_ratio,
-        worker_blocked_ratio=0.0,
-        cores=CORES_PER_JOB,
-        cores_busy=1.0 + workers * running_ratio,  # one for the thread of the loop
-    )
 
 
 def training_totals(done: Rates, tensor_flops_per_cycle: float | None) -> TrainingTotals:

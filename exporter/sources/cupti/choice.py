@@ -49,18 +49,14 @@ class Choices:
 
     def __init__(self, library: CuptiLibrary) -> None:
         """Choose with this release of CUPTI."""
-        self._library = library
+        self.library = library
         self._made: dict[tuple[str, bytes], Choice] = {}
 
     def of(self, chip: str, availability: Image | None = None) -> Choice:
-        """Return the choice for a chip; a new one takes up to a second.
-
-        Raises:
-            CuptiError: CUPTI does not know the chip, or cannot sample it.
-        """
+        """Return the choice for a chip, which CUPTI may refuse; a new one takes up to a second."""
         key = (chip, b"" if availability is None else bytes(availability))
         if key not in self._made:
-            self._made[key] = _chosen(_Trial(self._library, chip, availability))
+            self._made[key] = _chosen(_Trial(self.library, chip, availability))
         return self._made[key]
 
 
@@ -113,12 +109,8 @@ def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
 
 
 def largest_set(candidates: Sequence[Sequence[Metric]], fits: Fits) -> tuple[Metric, ...]:
-    """Return one metric of each signal, as far as all fit into one pass.
-
-    Args:
-        candidates: by signal, the most important first: its metrics, the best first.
-        fits: whether one pass counts a set.
-    """
+    """Return one metric of each signal, as far as one pass `fits` all; `candidates` are the metrics
+    by signal, the most important signal and the best metric of each first."""
     taken: list[Sequence[Metric]] = []
     best: tuple[Metric, ...] = ()
     for metrics in candidates:

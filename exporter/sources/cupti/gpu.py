@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from exporter.sources.cupti.choice import Choices, Metric
 from exporter.sources.cupti.host import Host
-from exporter.sources.cupti.library import FAULTS, OVERFLOW, CuptiError, CuptiLibrary, Fault, Remedy
+from exporter.sources.cupti.library import FAULTS, OVERFLOW, CuptiError, Fault, Remedy
 from exporter.sources.cupti.session import (
     LEAST_COVERED_RATIO,
     SampledWindow,
@@ -40,24 +39,15 @@ class ProcessSpent(Exception):
     """Only a new process can sample this GPU again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """The libraries and choices that all GPUs of a process share."""
-
-    library: CuptiLibrary
-    choices: Choices
-    clock: Callable[[], float]
-    """Monotonic seconds."""
-
-
 class SampledGpu:
     """The session of one GPU, with its retries."""
 
-    def __init__(self, uuid: str, index: int, tools: Tools) -> None:
-        """Sample the GPU that CUDA numbers `index`."""
+    def __init__(self, uuid: str, index: int, choices: Choices, clock: Callable[[], float]) -> None:
+        """Sample the GPU that CUDA numbers `index`, at the monotonic times of ``clock()``."""
         self._uuid = uuid
         self._index = index
-        self._tools = tools
+        self._choices = choices
+        self._clock = clock
         self._host: Host | None = None
         self._session: SamplingSession | None = None
         self._metrics: tuple[Metric, ...] = ()
@@ -68,19 +58,16 @@ class SampledGpu:
         self._poor = 0
         """Seconds in a row that were not covered."""
         self._has_worked = False
-        self.given_up = False
+        self._given_up = False
         """Whether nothing but another driver, or a restart, can help."""
 
     def step(self) -> Mapping[str, Any] | None:
-        """Read the session, or open one if it is due; return the message for the exporter, if any.
-
-        Raises:
-            ProcessSpent: the process has to be replaced.
-        """
+        """Read the session, or open one if it is due; return the message for the exporter, if any;
+        raise ProcessSpent if the process has to be replaced."""
         try:
             if self._session is not None:
                 return self._read(self._session)
-            if not self.given_up and self._tools.clock() >= self._not_before:
+            if not self._given_up and self._clock() >= self._not_before:
                 self._open()
         except CuptiError as error:
             return self._failed(error.fault, str(error))
@@ -99,19 +86,19 @@ class SampledGpu:
                 host.close()
 
     def _open(self) -> None:
-        library = self._tools.library
+        library = self._choices.library
         check_support(library, self._index)
         chip = chip_of(library, self._index)
         availability = availability_of(library, self._index)
-        self._metrics = self._tools.choices.of(chip, availability).metrics
+        self._metrics = self._choices.of(chip, availability).metrics
         self._host = Host(library, chip, availability)
         session = SamplingSession(self._host, self._index, [each.name for each in self._metrics])
         session.start()
-        self._session, self._read_at, self._poor = session, self._tools.clock(), 0
+        self._session, self._read_at, self._poor = session, self._clock(), 0
 
     def _read(self, session: SamplingSession) -> Mapping[str, Any] | None:
         window, overflowed = session.read()
-        now = self._tools.clock()
+        now = self._clock()
         elapsed, self._read_at = now - self._read_at, now
         if overflowed:
             session.stop()
@@ -137,12 +124,12 @@ class SampledGpu:
         self.release()
         self._attempts += 1
         lasts = self._attempts >= MOST_ATTEMPTS and fault.state == "unreachable"
-        self.given_up = lasts or fault.remedy is Remedy.GIVE_UP
+        self._given_up = lasts or fault.remedy is Remedy.GIVE_UP
         spent = lasts or fault.remedy is Remedy.RESTART_PROCESS
         if spent and self._has_worked:
             raise ProcessSpent(message or fault.message)
         wait = BACK_OFF_SECONDS[min(self._attempts, len(BACK_OFF_SECONDS)) - 1]
-        self._not_before = self._tools.clock() + wait
+        self._not_before = self._clock() + wait
         return self._state(fault, message)
 
     def _state(self, fault: Fault, message: str = "") -> Mapping[str, Any]:

@@ -94,18 +94,14 @@ BESIDE = ("libnvperf_host.so", "libnvperf_target.so")
 
 
 class Driver:
-    """The CUDA driver in this process.
+    """The CUDA driver in this process; LibraryUnavailable or SourceError say in one line that it
+    is not there, lacks a function, or does not answer.
 
     It creates no context, which would cost device memory and show the process on the GPU.
     """
 
     def __init__(self) -> None:
-        """Load libcuda.
-
-        Raises:
-            LibraryUnavailable: it is not there, or lacks a function.
-            SourceError: it does not answer.
-        """
+        """Load libcuda."""
         # It would hide GPUs from CUDA; the exporter chooses GPUs by its own flags.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -119,19 +115,11 @@ class Driver:
         """The newest CUDA that it supports: (13, 0)."""
 
     def initialize(self) -> None:
-        """Find the GPUs; it may take a second for each that is asleep.
-
-        Raises:
-            SourceError: with the reason, in one line.
-        """
+        """Find the GPUs; it may take a second for each that is asleep."""
         self._call("cuInit", ctypes.c_uint(0))
 
     def gpus(self) -> dict[str, int]:
-        """Return CUDA's number of each GPU, once it is initialised, by the UUID as NVML writes it.
-
-        Raises:
-            SourceError: the driver does not answer.
-        """
+        """Return CUDA's number of each GPU, once initialised, by the UUID as NVML writes it."""
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return {self._uuid(index): index for index in range(count.value)}
@@ -153,14 +141,11 @@ class Driver:
 
 
 class CuptiLibrary:
-    """The functions of one release of CUPTI."""
+    """The functions of one release of CUPTI, which raise CuptiError with its code."""
 
     def __init__(self, cupti: Path) -> None:
-        """Load the file ``libcupti.so.N`` and the libraries beside it.
-
-        Raises:
-            LibraryUnavailable: with the reason, in one line.
-        """
+        """Load the file ``libcupti.so.N`` and the libraries beside it; raise LibraryUnavailable
+        with the reason, in one line."""
         try:
             for name in BESIDE:
                 ctypes.CDLL(str(cupti.parent / name), mode=ctypes.RTLD_GLOBAL)
@@ -177,20 +162,13 @@ class CuptiLibrary:
         """As cuptiGetVersion numbers releases."""
 
     def call(self, kind: type[P], **members: Any) -> P:
-        """Call the function that takes such a structure; return the structure that it filled.
-
-        Raises:
-            CuptiError: with CUPTI's code.
-        """
+        """Call the function that takes such a structure; return the structure that it filled."""
         function, filled = self.prepared(kind, **members)
         function()
         return filled
 
     def prepared(self, kind: type[P], **members: Any) -> tuple[Callable[[], None], P]:
-        """Return a function of CUPTI, to be called many times, and the structure that it fills.
-
-        The function raises CuptiError as `call` does.
-        """
+        """Return a function of CUPTI, to be called many times, and the structure that it fills."""
         filled = parameters(kind, self.version, **members)
         function, argument = getattr(self._functions, kind.FUNCTION), ctypes.byref(filled)
 
@@ -203,16 +181,12 @@ class CuptiLibrary:
 
 
 def initialized(driver: Driver, candidates: Sequence[Path]) -> CuptiLibrary:
-    """Return the first of the libraries that can be initialised, with the driver, in this process.
+    """Return the first of the libraries that can be initialised, with the driver, in this process;
+    raise the SourceError of the last one if none can.
 
     A release that is too new for the driver says so when it is initialised, and may crash after
     that; and a process cannot load a second one. Each but the last is therefore tried in a copy of
     the process.
-
-    Raises:
-        CuptiError: none of them can be; the code is the last one's.
-        LibraryUnavailable: the last one cannot be loaded, or its release is not known.
-        SourceError: the driver does not answer.
     """
     *first, last = candidates
     chosen = next((path for path in first if _works(driver, path)), last)

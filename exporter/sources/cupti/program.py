@@ -16,7 +16,7 @@ from typing import Any
 from exporter.errors import LibraryUnavailable, SourceError
 from exporter.sources.counters.wire import OK, PAUSED, Port
 from exporter.sources.cupti.choice import Choices
-from exporter.sources.cupti.gpu import ProcessSpent, SampledGpu, Tools
+from exporter.sources.cupti.gpu import ProcessSpent, SampledGpu
 from exporter.sources.cupti.library import FAULTS, CuptiError, Driver, initialized
 from exporter.sources.cupti.release import Unfit, fitting, installed
 from exporter.sources.cupti.structures import ProfilerDeInitialize
@@ -85,7 +85,8 @@ class SamplingProgram:
         self._listed: dict[str, int] = {}
         """CUDA's number of each GPU, by UUID."""
         self._unlisted: set[str] = set()
-        self._tools: Tools | None = None
+        self._choices: Choices | None = None
+        """Once CUPTI is loaded."""
 
     def run(self) -> int:
         """Run until the exporter ends it, or it has to be started again; return the exit code."""
@@ -107,9 +108,9 @@ class SamplingProgram:
             return AGAIN
         finally:
             self._release()
-            if self._tools is not None:
+            if self._choices is not None:
                 with contextlib.suppress(CuptiError):
-                    self._tools.library.call(ProfilerDeInitialize)
+                    self._choices.library.call(ProfilerDeInitialize)
         return ENDED
 
     def _handle_messages(self) -> None:
@@ -136,14 +137,14 @@ class SamplingProgram:
 
     def _step(self) -> None:
         """Read every GPU that is wanted, or open its session."""
-        if self._wanted and not self._paused and self._tools is None:
-            self._tools = self._load()
-        if self._tools is None or self._paused or not self._duty.is_on(self._clock()):
+        if self._wanted and not self._paused and self._choices is None:
+            self._choices = self._load()
+        if self._choices is None or self._paused or not self._duty.is_on(self._clock()):
             self._release()
             return
         for uuid in self._wanted:
             if uuid not in self._gpus:
-                self._find(uuid, self._tools)
+                self._find(uuid, self._choices)
             gpu = self._gpus.get(uuid)
             message = None if gpu is None else gpu.step()
             if message is None:
@@ -151,27 +152,26 @@ class SamplingProgram:
             else:
                 self._port.emit(message)
 
-    def _find(self, uuid: str, tools: Tools) -> None:
+    def _find(self, uuid: str, choices: Choices) -> None:
         if uuid in self._listed:
-            self._gpus[uuid] = SampledGpu(uuid, self._listed[uuid], tools)
+            self._gpus[uuid] = SampledGpu(uuid, self._listed[uuid], choices, self._clock)
         elif uuid not in self._unlisted:
             self._unlisted.add(uuid)
             self._report(uuid, "unreachable", "the CUDA driver does not list this GPU")
 
-    def _load(self) -> Tools:
+    def _load(self) -> Choices:
         """Load the driver and CUPTI. After a first error of CUPTI no further call is safe."""
         driver = Driver()
         if self._library_path is not None:
             candidates = [Path(self._library_path)]
         else:
-            candidates = [
-                each.library for each in fitting(installed(self._packages), driver.cuda_version)
-            ]
+            fit = fitting(installed(self._packages), driver.cuda_version)
+            candidates = [each.library for each in fit]
         library = initialized(driver, candidates)
         self._listed = driver.gpus()
         cuda = ".".join(map(str, driver.cuda_version))
         self._port.emit({"hello": {"cuda": cuda, "cupti": str(library.version)}})
-        return Tools(library, Choices(library), self._clock)
+        return Choices(library)
 
     def _release(self) -> None:
         for gpu in self._gpus.values():

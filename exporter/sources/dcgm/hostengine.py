@@ -17,25 +17,8 @@ from typing import Any
 
 from exporter.model.dcgm import FIELDS
 from exporter.sources.counters.wire import OK, PAUSED, Port
-from exporter.sources.dcgm.bindings import (
-    BLANK,
-    DEFAULT_FOLDER,
-    GPU,
-    GPU_INSTANCE,
-    HOSTENGINE_CODES,
-    INSTANCE_NOT_LISTED,
-    NOT_LISTED,
-    STOPPED,
-    TOO_OFTEN,
-    BindingsMissing,
-    DcgmError,
-    Entity,
-    Hostengine,
-    MetricGroup,
-    Refusal,
-    Value,
-    refusal,
-)
+from exporter.sources.dcgm import bindings
+from exporter.sources.dcgm.bindings import DcgmError, Entity, Refusal, Value, refusal
 
 WATCH_SECONDS = 1.0
 POLL_SECONDS = 0.5
@@ -67,20 +50,17 @@ _FIELDS = {each.number: each for each in FIELDS}
 
 
 def run(options: Mapping[str, Any], port: Port) -> int:
-    """Measure until the exporter ends it; return the exit code.
-
-    Options: ``host`` (HOST:PORT or the path of a Unix socket) and ``bindings`` (their folder, or
-    null).
-    """
-    folder, host = options.get("bindings") or DEFAULT_FOLDER, str(options["host"])
+    """Measure until the exporter ends it; return the exit code. Options: ``host`` (HOST:PORT or the
+    path of a Unix socket) and ``bindings`` (their folder, or null)."""
+    folder, host = options.get("bindings") or bindings.DEFAULT_FOLDER, str(options["host"])
     try:
-        engine = Hostengine(folder, host)
+        engine = bindings.Hostengine(folder, host)
         port.emit({"hello": {"hostengine": host, "bindings": folder}})
         try:
             _Reader(engine, port).run()
         finally:
             engine.close()
-    except BindingsMissing as error:
+    except bindings.BindingsMissing as error:
         return _give_up(port, Refusal("missing", str(error)))
     except AttributeError as error:
         return _give_up(port, Refusal("missing", f"the bindings in {folder} are unfit: {error}"))
@@ -91,8 +71,12 @@ def run(options: Mapping[str, Any], port: Port) -> int:
 
 
 def _give_up(port: Port, why: Refusal) -> int:
-    port.emit({"gpu": None, "state": why.state, "message": why.advice})
+    _say(port, None, why)
     return 1
+
+
+def _say(port: Port, uuid: str | None, why: Refusal) -> None:
+    port.emit({"gpu": uuid, "state": why.state, "message": why.advice})
 
 
 @dataclass(slots=True)
@@ -118,7 +102,7 @@ class _Gpu:
 
 
 class _Reader:
-    def __init__(self, engine: Hostengine, port: Port) -> None:
+    def __init__(self, engine: bindings.Hostengine, port: Port) -> None:
         self._engine = engine
         self._port = port
         self._gpus: dict[str, _Gpu] = {}
@@ -126,11 +110,7 @@ class _Reader:
         self._watches = 0
 
     def run(self) -> None:
-        """Read until told to end.
-
-        Raises:
-            DcgmError: the connection is of no use any more.
-        """
+        """Read until told to end; raise DcgmError when the connection is of no use any more."""
         while not self._port.ended:
             for message in self._port.messages():
                 self._handle_message(message)
@@ -155,9 +135,7 @@ class _Reader:
             self._paused = True
             for gpu in self._gpus.values():
                 self._unwatch(gpu)
-            self._port.emit(
-                {"gpu": None, "state": PAUSED, "message": "the counters are handed over"}
-            )
+            _say(self._port, None, Refusal(PAUSED, "the counters are handed over"))
         if message.get("resume"):
             self._paused = False
             for gpu in self._gpus.values():
@@ -175,7 +153,7 @@ class _Reader:
             else:
                 self._read(gpu, now)
         except DcgmError as error:
-            if error.code in HOSTENGINE_CODES:
+            if error.code in bindings.HOSTENGINE_CODES:
                 raise
             self._unwatch(gpu)
             self._report(gpu, refusal(error))
@@ -183,18 +161,18 @@ class _Reader:
     def _watch(self, gpu: _Gpu) -> None:
         number = self._engine.gpus().get(gpu.uuid)
         if number is None:
-            self._report(gpu, NOT_LISTED)
+            self._report(gpu, bindings.NOT_LISTED)
             return
-        entities: dict[Entity, int | None] = {Entity(GPU, number): None}
+        entities: dict[Entity, int | None] = {Entity(bindings.GPU, number): None}
         if gpu.gpu_instances:
             known = self._engine.instances()
             entities = {
-                Entity(GPU_INSTANCE, known[gpu.uuid, instance]): instance
+                Entity(bindings.GPU_INSTANCE, known[gpu.uuid, instance]): instance
                 for instance in gpu.gpu_instances
                 if (gpu.uuid, instance) in known
             }
             if len(entities) < len(gpu.gpu_instances):
-                self._report(gpu, INSTANCE_NOT_LISTED)
+                self._report(gpu, bindings.INSTANCE_NOT_LISTED)
                 return
         fields = one_pass(self._engine.metric_groups(number))
         if gpu.gpu_instances:  # links belong to no instance
@@ -221,16 +199,16 @@ class _Reader:
                 known.setdefault(value.entity, []).append(value)
         old = {entity for entity, found in known.items() if _age(found) > STOPPED_SECONDS}
         if known and old == known.keys():
-            self._report(gpu, STOPPED)
+            self._report(gpu, bindings.STOPPED)
         elif known:
             short = max(gpu.short.values(), default=0) >= MOST_SHORT
-            self._report(gpu, TOO_OFTEN if short else None)
+            self._report(gpu, bindings.TOO_OFTEN if short else None)
             for entity in known.keys() - old:
-                found = known[entity]
-                self._emit(gpu, entity, found, now)
+                self._emit(gpu, entity, known[entity], now)
         elif now - gpu.since >= FIRST_VALUE_SECONDS:
-            lost = next((value.status for value in values if value.status == -18), None)
-            self._report(gpu, BLANK if lost is None else refusal(DcgmError(lost, "GPU is lost")))
+            is_lost = any(value.status == -18 for value in values)
+            lost = refusal(DcgmError(-18, "GPU is lost"))
+            self._report(gpu, lost if is_lost else bindings.BLANK)
 
     def _emit(self, gpu: _Gpu, entity: Entity, values: Sequence[Value], now: float) -> None:
         """Report new values; or old ones, once a second, with their age."""
@@ -272,8 +250,7 @@ class _Reader:
         if why == gpu.reported:
             return
         gpu.reported = why
-        state, advice = why or Refusal(OK, "")
-        self._port.emit({"gpu": gpu.uuid, "state": state, "message": advice})
+        _say(self._port, gpu.uuid, why or Refusal(OK, ""))
 
 
 def _age(values: Sequence[Value]) -> float:
@@ -281,7 +258,7 @@ def _age(values: Sequence[Value]) -> float:
     return max(0.0, time.time() - max(value.unix_seconds for value in values))
 
 
-def one_pass(groups: Iterable[MetricGroup]) -> tuple[int, ...]:
+def one_pass(groups: Iterable[bindings.MetricGroup]) -> tuple[int, ...]:
     """Return the numbers of the most important fields that can be counted at once, sorted."""
     by_major: dict[int, list[frozenset[int]]] = {}
     for group in groups:

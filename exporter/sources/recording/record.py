@@ -28,8 +28,6 @@ from exporter.version import version
 
 FLUSH_SECONDS = 1.0
 """Between two flushes: a machine that fails loses at most that; shorter would compress worse."""
-
-
 AGE_DIGITS = 3
 """Ages are rounded to milliseconds."""
 
@@ -80,7 +78,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 class Recorder:
-    """Writes one round after the other to a recording."""
+    """Writes one round after the other to a recording; OSError where a line cannot be written."""
 
     def __init__(
         self,
@@ -94,9 +92,6 @@ class Recorder:
         """Write the header; `started` is the monotonic time at which the recording begins.
 
         `redact` returns the part of a report to record; without it, all is recorded.
-
-        Raises:
-            OSError: nothing could be written.
         """
         self.ticks = 0
         self.gpus = len(header.devices)
@@ -112,11 +107,7 @@ class Recorder:
         file.flush()
 
     def take(self, readers: Readers) -> None:
-        """Write the readers' present reports.
-
-        Raises:
-            OSError: the lines since the last flush could not be written.
-        """
+        """Write the readers' present reports."""
         now = self._clock.monotonic()
         reports = readers.reports()
         if self._redact is not None:
@@ -140,11 +131,7 @@ class Recorder:
             self._flushed_at = now
 
     def end(self) -> int:
-        """End the file; return its size in bytes.
-
-        Raises:
-            OSError: the last lines could not be written.
-        """
+        """End the file; return its size in bytes."""
         return self._file.close()
 
     def summary(self) -> str:

@@ -10,18 +10,12 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from exporter.model.reading import (
-    Activity,
-    Utilization,
-    Vitals,
-)
 from exporter.model.snapshot import ShareTotals
 from exporter.publisher.shared_time import FIELDS
 from exporter.sources.dcgm.scrape import NothingThere
-from exporter.sources.interface import CounterRow
 from tests.clocks import ManualClock
 from tests.sources.dcgm.nodes import PageNode
-from tests.sources.dcgm.pages import FULL, READINGS, STOCK, Rows, page
+from tests.sources.dcgm.pages import FULL, STOCK
 
 PAGES: Mapping[str, dict[int, float]] = {
     "full": FULL,
@@ -40,57 +34,19 @@ ROUND_SECONDS = 4.6
 """The most that one round may add: what passed since the last activity, for up to 3.5 rounds."""
 
 
-class Preferred:
-    """A source like GPM: the mean since it last answered."""
-
-    def __init__(self) -> None:
-        self.answers = self.there = False
-        self.since: float | None = None
-
-    def measures(self, gpu_instance: int | None) -> bool:
-        return self.there
-
-    def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
-        if not (self.there and self.answers):
-            return {}
-        since, self.since = self.since, monotonic_seconds
-        if since is None:
-            return {}
-        ratios = dict.fromkeys(("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram"), 0.6)
-        return {None: Activity("gpm", monotonic_seconds - since, **ratios)}
-
-    def close(self) -> None:
-        pass
-
-
 class Node(PageNode):
-    """A page, a preferred source and the publisher, a round a second."""
+    """A page that is renewed or fails when a test says so, a round a second."""
 
-    def __init__(self) -> None:
-        self.failing = False
-        self.fields: Mapping[int, float] = FULL
-        self.renewals = 0.0
-        self.working = True
-        self.preferred = Preferred()
-        super().__init__(
-            ManualClock(), preferred=[CounterRow("gpm", "", lambda gpu: self.preferred)]
-        )
+    failing = False
+    renewals = 0.0
+
+    def renewal(self) -> float:
+        return self.renewals
 
     def get(self) -> str:
         if self.failing:
             raise NothingThere("connection refused")
-        return page(Rows(self.fields, READINGS | {"energy": self.renewals}))
-
-    def worked_seconds(self) -> float:
-        return float(self.working)
-
-    def vitals(self) -> Vitals:
-        ratio = 0.95 if self.working else 0.0
-        return Vitals(
-            utilization=Utilization(ratio, min(ratio + 0.05, 1.0), 1.0),
-            power_watts=300.0 if self.working else 60.0,
-            clock_hertz={"sm": 1.4e9, "memory": 1.6e9},
-        )
+        return super().get()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +96,7 @@ def flat(totals: ShareTotals) -> dict[tuple[str, str | None], float]:
 def test_totals_neither_fall_nor_jump(times: list[Times]) -> None:
     """Whatever the page and a preferred source do, and in whatever order: time is counted once.
     What is no longer read is left out, and goes on from where it was."""
-    node = Node()
+    node = Node(ManualClock())
     found = [flat(node.share().totals)]
     for part in times:
         node.fields, node.failing, node.working = PAGES[part.page], part.failing, part.working

@@ -9,10 +9,7 @@ from functools import cached_property
 
 import pytest
 
-from exporter.model.reading import (
-    Utilization,
-    Vitals,
-)
+from exporter.model.reading import Utilization, Vitals
 from exporter.model.snapshot import Share
 from tests.clocks import ManualClock
 from tests.sources.dcgm.nodes import PageNode
@@ -49,21 +46,24 @@ class Load:
 class Node(PageNode):
     """A GPU under a load, and the page that DCGM has of it."""
 
-    def __init__(self, load: Load, renewal: float, poll: float, seed: int) -> None:
-        self.load, self.renewal = load, renewal
+    working = False
+    """As far as it is known."""
+
+    def __init__(self, load: Load, every: float, poll: float, seed: int) -> None:
+        self.load, self.every = load, every
         self.random = random.Random(seed)
         super().__init__(ManualClock(monotonic_seconds=self.random.random()), poll)
         self.began = self.read_at = self.clock.monotonic()
 
     @cached_property
     def phase(self) -> float:
-        return self.random.random() * self.renewal
+        return self.random.random() * self.every
 
     def get(self) -> str:
         self.clock.advance(self.random.random() * 0.03)
-        number = (self.clock.monotonic() - self.phase) // self.renewal
-        ends = self.phase + number * self.renewal
-        busy = self.load.seconds(ends - self.renewal, ends) / self.renewal
+        number = (self.clock.monotonic() - self.phase) // self.every
+        ends = self.phase + number * self.every
+        busy = self.load.seconds(ends - self.every, ends) / self.every
         fields = dict.fromkeys(FULL, 0.0) | dict.fromkeys((1001, 1002, 1004, 1014), busy)
         return page(Rows(fields, READINGS | {"energy": number}))
 

@@ -141,12 +141,6 @@ def test_it_is_alive_at_least_once_a_second(play: Play) -> None:
     assert port.beats[-1] >= 9.0
 
 
-def test_no_library_is_loaded_before_a_gpu_is_wanted(play: Play) -> None:
-    _, port = play(gpus={"gpus": []})
-
-    assert port.fake.calls() == []
-
-
 def test_everything_is_given_back_in_the_end(play: Play) -> None:
     _, port = play(chips=("AD102", "GA102"))
 
@@ -206,10 +200,21 @@ def test_what_no_gpu_can_be_sampled_without_is_the_same_for_all(
     assert port.fake.calls()[-1:] in ([], ["cuInit"], ["cuptiProfilerInitialize"])
 
 
-def test_a_gpu_with_mig_is_not_touched(play: Play) -> None:
-    _, port = play(gpus=wanted(0, gpu_instances=(1, 2)))
+@pytest.mark.parametrize(
+    ("orders", "states", "of_all"),
+    [
+        ([{"gpus": []}], [], []),
+        ([wanted(0, gpu_instances=(1, 2))], ["mig"], []),
+        ([{"pause": True}, wanted(0)], [], ["paused"]),
+    ],
+)
+def test_no_library_is_loaded_before_a_gpu_can_be_sampled(
+    play: Play, orders: list[dict[str, Any]], states: list[str], of_all: list[str]
+) -> None:
+    """None is wanted, it has MIG, or a profiler has the counters."""
+    _, port = play(gpus=orders[0], script=tuple((0.0, order) for order in orders[1:]))
 
-    assert port.states() == ["mig"]
+    assert (port.states(), port.states(None)) == (states, of_all)
     assert port.fake.calls() == []
 
 
@@ -276,14 +281,6 @@ def test_counters_that_somebody_else_has_are_waited_for(play: Play) -> None:
     assert port.fake.calls("cuptiPmSamplingEnable") == ["cuptiPmSamplingEnable"] * 3
 
 
-def test_counters_that_somebody_takes_from_us_are_given_back(play: Play) -> None:
-    _, port = play(seconds=9.0, script=((2.5, ("fail cuptiPmSamplingDecodeData 26 1",)),))
-
-    assert port.states() == ["busy"]
-    assert "cuptiPmSamplingDisable" in port.fake.calls()
-    assert [when for when, _ in port.activities()] == [1.0, 2.0]
-
-
 def test_a_gpu_that_worked_and_fails_for_good_has_a_new_process_tried(play: Play) -> None:
     broken = ("fail cuptiPmSamplingDecodeData 999", "fail cuptiPmSamplingEnable 999")
     code, port = play(seconds=600.0, script=((3.5, broken),))
@@ -294,11 +291,17 @@ def test_a_gpu_that_worked_and_fails_for_good_has_a_new_process_tried(play: Play
     assert port.states(None) == ["unreachable"]
 
 
-def test_counters_that_are_open_in_this_process_have_a_new_one_tried(play: Play) -> None:
-    code, port = play(script=((2.5, ("fail cuptiPmSamplingDecodeData 7",)),))
+@pytest.mark.parametrize(("error", "ended"), [(7, AGAIN), (26, ENDED)])
+def test_counters_that_are_lost_have_a_new_process_tried_if_that_helps(
+    play: Play, error: int, ended: int
+) -> None:
+    """It does where this process has them open, not where somebody took them."""
+    code, port = play(seconds=9.0, script=((2.5, (f"fail cuptiPmSamplingDecodeData {error} 1",)),))
 
-    assert code == AGAIN
-    assert len(port.activities()) == 2
+    assert code == ended
+    assert [when for when, _ in port.activities()] == [1.0, 2.0]
+    assert port.states() == ["busy"] * (ended == ENDED)
+    assert "cuptiPmSamplingDisable" in port.fake.calls()
 
 
 def test_counters_that_were_never_open_here_do_not_end_the_process(play: Play) -> None:
@@ -315,13 +318,6 @@ def test_a_gpu_that_cuda_does_not_list_costs_no_other(play: Play) -> None:
 
     assert port.states(7) == ["unreachable"]
     assert len(port.activities(0)) == 4
-
-
-def test_a_pause_before_the_first_gpu_loads_nothing(play: Play) -> None:
-    _, port = play(gpus={"pause": True}, script=((0.0, wanted(0)),))
-
-    assert port.fake.calls() == []
-    assert port.states(None) == ["paused"]
 
 
 def test_a_share_of_each_minute_is_sampled_in_one_piece(play: Play) -> None:

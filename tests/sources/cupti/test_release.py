@@ -11,14 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.sources.cupti.release import (
-    DISTRIBUTIONS,
-    KNOWN,
-    Release,
-    Unfit,
-    fitting,
-    installed,
-)
+from exporter.sources.cupti.release import DISTRIBUTIONS, KNOWN, Release, Unfit, fitting, installed
 from tests.terminals import REPOSITORY, environment
 
 CU12, CU13 = "nvidia-cuda-cupti-cu12", "nvidia-cuda-cupti"
@@ -54,7 +47,6 @@ def install(folder: Path, package: str, version: str, *, library: bool = True) -
     [
         (None, ["13.1.115", "13.0.85", "12.9.79", "12.8.90", "12.6.80"]),
         ((13, 0), ["13.1.115", "13.0.85", "12.9.79", "12.8.90", "12.6.80"]),
-        ((14, 0), ["13.1.115", "13.0.85", "12.9.79", "12.8.90", "12.6.80"]),
         ((12, 9), ["12.9.79", "12.8.90", "12.6.80"]),
         ((12, 7), ["12.6.80"]),
         ((12, 6), ["12.6.80"]),

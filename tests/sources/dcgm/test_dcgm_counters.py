@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from exporter.exposition.dcgm import NAMES, Names
-from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
@@ -27,7 +25,6 @@ from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
 from exporter.sources.interface import CounterOptions, OpenedGpu
 from exporter.sources.reading_state import Journal
-from tests import snapshots
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, OTHER, READINGS, STOCK, UUID, Rows, page
 from tests.sources.dcgm.turns import Turns
@@ -436,29 +433,6 @@ def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) 
     assert bench.state == "unreachable"
     assert told(bench) == CounterState(up=True, failures_total=1)
     assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
-
-
-@pytest.mark.parametrize(("url", "state"), [(URL, "unreachable"), (None, None)])
-@pytest.mark.parametrize("names", NAMES)
-def test_our_own_page_is_refused(
-    names: Names,
-    url: str | None,
-    state: str | None,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One log line, whether the page is configured or found; nothing on it is a reading."""
-    gpu = snapshots.h100_training()
-    node = snapshots.snapshot(replace(gpu, device=replace(gpu.device, uuid=UUID)))
-    own = DcgmPage(names, "node-1").render(node).decode()
-    assert f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0",UUID="{UUID}"' in own
-    monkeypatch.setattr(Exporter, "get", lambda *_: own)
-    bench = Bench(url=url)
-
-    assert bench.round(20) == {}
-    assert bench.state == state
-    reason = "its page was made by a roofline-exporter, not by DCGM"
-    assert caplog.messages == [f"{url or USUAL_URL}: no counters of DCGM: {reason}"]
 
 
 def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,10 +33,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 @pytest.fixture
-def measuring(
-    engine: Engine,
-    bench: Callable[..., Bench],
-) -> Callable[..., tuple[Bench, Gpu]]:
+def measuring(engine: Engine, bench: Callable[..., Bench]) -> Callable[..., tuple[Bench, Gpu]]:
     """Return what starts the child and opens the GPU."""
 
     def start(
@@ -88,14 +85,6 @@ def test_all_fields_become_one_activity(measuring: Measuring, engine: Engine) ->
     assert gpu.journal.states == {}
     assert bench.counters.facts["hostengine"] == "localhost:5555"
     assert "connect tcp localhost:5555" in engine.calls
-
-
-def test_a_path_is_a_unix_socket(measuring: Measuring, engine: Engine) -> None:
-    bench, gpu = measuring(host="/run/nvidia-hostengine.socket")
-
-    activity(bench, gpu)
-
-    assert "connect unix /run/nvidia-hostengine.socket" in engine.calls
 
 
 def test_only_what_can_be_counted_at_once_is_watched(measuring: Measuring, engine: Engine) -> None:
@@ -200,9 +189,7 @@ def test_values_that_somebody_else_has_read_more_often(
 
 
 def test_profiling_that_is_paused_elsewhere(
-    measuring: Measuring,
-    engine: Engine,
-    caplog: pytest.LogCaptureFixture,
+    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """DCGM saves blanks then; the readings return with the values."""
     engine.set(values={})
@@ -217,9 +204,10 @@ def test_profiling_that_is_paused_elsewhere(
 
 
 def test_the_counters_are_handed_over_and_taken_back(measuring: Measuring, engine: Engine) -> None:
-    """DCGM releases them when the last field is unwatched."""
-    bench, gpu = measuring()
+    """DCGM releases them when the last field is unwatched. A path is a Unix socket."""
+    bench, gpu = measuring(host="/run/nvidia-hostengine.socket")
     activity(bench, gpu)
+    assert "connect unix /run/nvidia-hostengine.socket" in engine.calls
 
     bench.counters.pause()
     bench.step_until(lambda: "dcgmUnwatchFields" in engine.calls)
@@ -285,30 +273,28 @@ def test_what_is_wrong_with_the_hostengine(
     assert gpu.journal.states == {}
 
 
-@pytest.mark.parametrize("code", [-6, -34, -44])
-def test_what_is_wrong_with_one_gpu(measuring: Measuring, engine: Engine, code: int) -> None:
-    """The other GPU is measured."""
+@pytest.mark.parametrize(("code", "state"), [(-6, "unsupported"), (-999, "unreachable")])
+def test_what_is_wrong_with_one_gpu(
+    measuring: Measuring,
+    engine: Engine,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+    state: str,
+) -> None:
+    """The other GPU is measured; an error that nobody knows is quoted."""
     gpus = {"4": gpu_of("GPU-a"), "5": gpu_of("GPU-b")}
     engine.set(gpus=gpus, values={"1:5": FULL}, watch_errors={"1:4": code})
     bench, gpu = measuring()
     other = bench.open("GPU-b")
     other.read()
 
-    assert states(bench, gpu) == {"dcgm": REFUSALS[code].state}
+    assert states(bench, gpu) == {"dcgm": state}
     bench.step_until(lambda: other.source.measures(None))
 
+    quoted = f"dcgm of GPU-a: it refuses (DCGM: fake error {code}, {code})"
+    assert (quoted in warnings(caplog)) == (code not in REFUSALS)
     assert bench.supervisor.generation == 1
     assert engine.calls.count("dcgmGroupDestroy") == 1
-
-
-def test_an_error_that_nobody_knows_is_quoted(
-    measuring: Measuring, engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.set(watch_errors={"1:4": -999})
-    bench, gpu = measuring()
-
-    assert states(bench, gpu) == {"dcgm": "unreachable"}
-    assert warnings(caplog) == ["dcgm of GPU-a: it refuses (DCGM: fake error -999, -999)"]
 
 
 LOST = {str(number): "status -18" for number in ALL}
@@ -320,10 +306,9 @@ LOST = {str(number): "status -18" for number in ALL}
         ({"gpus": {}}, None, {"dcgm": "unsupported"}),
         ({"gpus": {"4": gpu_of("GPU-a", [])}}, None, {"dcgm": "unsupported"}),
         ({"values": {"1:4": LOST}}, None, {"dcgm": "unreachable"}),
-        ({"watch_errors": {"1:4": -37}}, None, {"dcgm": "busy"}),
         ({}, 1, {"dcgm_instance_1": "unreachable"}),
     ],
-    ids=["not-listed", "no-fields", "lost", "busy", "instance-not-listed"],
+    ids=["not-listed", "no-fields", "lost", "instance-not-listed"],
 )
 def test_a_gpu_that_cannot_be_read(
     measuring: Measuring,

@@ -57,7 +57,6 @@ class Figures:
 
     name: str
     latency_us: int
-    scrapes: int
     p50_ms: float
     p99_ms: float
     cpu_percent: float
@@ -138,21 +137,19 @@ class Running:
         cpu = cpu_seconds(self._process.pid) - self._cpu
         calls = self._driver_calls() - self._calls
         connections = self._scraper.connections
-        scrapes = len(self._seconds)
         page = self._scraper.scrape().text()
         self._refuse_if_not_live(self._first, self._powers(page))
         rss = rss_mb(self._process.pid)
         return Figures(
             name=self.name,
             latency_us=self.latency_us,
-            scrapes=scrapes,
             p50_ms=percentile(self._seconds, 50) * 1e3,
             p99_ms=percentile(self._seconds, 99) * 1e3,
             cpu_percent=100 * cpu / wall,
             rss_mb=rss,
             series=series(page),
             calls=calls / self._gpus / wall,
-            keeps_alive=connections < scrapes,
+            keeps_alive=connections < len(self._seconds),
             api_rss_mb=self._rss_with_api() if self.name == OURS else None,
         )
 

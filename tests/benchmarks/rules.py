@@ -50,14 +50,16 @@ SCRAPE_SECONDS = 15
 CORES = 2
 GPUS = 8
 NOW = frozenset({"roofline_exporter_snapshot_timestamp_seconds"})
-LARGEST_SHARE = 1 / 3
-"""Of a group's interval, that its evaluation may take."""
 WARM_UP_SECONDS = 20.0
 SHORT_SECONDS = 300.0
 """Windows up to this fill while the benchmark runs."""
 REQUEST_SERIES = 2000
 REQUEST_STEPS = 60
 JOB = "roofline-exporter"
+HEAD = (
+    *("group", "rules", "interval s", "median s", "longest s", "% of interval", "cores"),
+    "slowest rule",
+)
 LATE = {"storage": {"tsdb": {"out_of_order_time_window": "1d"}}}
 REMOTE_WRITE = ("--web.enable-remote-write-receiver",)
 _READ = re.compile(r"(?<![\w:])((?:gpu|roofline_exporter)_\w+)(?![\w:])(?:\{[^}]*\})?(\[(\w+)\])?")
@@ -269,8 +271,8 @@ class Group:
     seconds: list[float] = field(default_factory=list)
     each: dict[str, float] = field(default_factory=dict)
     """The seconds that each rule took the last time."""
-    cpu: dict[str, float] = field(default_factory=dict)
-    """The server's CPU seconds while each was asked once more, above what it takes anyway."""
+    cpu: float = 0.0
+    """The server's CPU seconds while all were asked once more, above what it takes anyway."""
 
     @property
     def slowest(self) -> str:
@@ -281,7 +283,7 @@ class Group:
     @property
     def cores(self) -> float:
         """Cores that its rules need, without the texts of alerts and what they record."""
-        return sum(self.cpu.values()) / self.interval
+        return self.cpu / self.interval
 
     @property
     def median(self) -> float:
@@ -327,31 +329,11 @@ def measure_cpu(port: int, pid: int, groups: dict[str, Group], cores: float) -> 
     """Ask each rule's expression once, and note what that costs a server that uses so many cores
     meanwhile."""
     for one in _ask(port, "/api/v1/rules")["groups"]:
-        cpu = groups[one["name"]].cpu
         for rule in one["rules"]:
             before, began = cpu_seconds(pid), time.monotonic()
             _ask(port, f"/api/v1/query?{urllib.parse.urlencode({'query': rule['query']})}")
             meanwhile = cores * (time.monotonic() - began)
-            own = max(0.0, cpu_seconds(pid) - before - meanwhile)
-            cpu[rule["name"]] = cpu.get(rule["name"], 0.0) + own
-
-
-@dataclass
-class Result:
-    """What one run found."""
-
-    groups: dict[str, Group]
-    scraped: str
-    """What the server had, in one line."""
-    scrape_cores: float
-    """Cores that it needed while it only scraped."""
-    cores: float
-    """Cores that it needed with the rules."""
-    cores_by_part: dict[str, float]
-    """The same by what it did, from its own profile."""
-    recorded: int
-    """Series that the rules recorded, without those of alerts."""
-    panels: list[panels.Answer]
+            groups[one["name"]].cpu += max(0.0, cpu_seconds(pid) - before - meanwhile)
 
 
 def _cores(pid: int, window_seconds: float) -> float:
@@ -366,8 +348,11 @@ def _cores_by_part(address: str, seconds: int) -> dict[str, float]:
     return {part: spent / seconds for part, spent in found.items()}
 
 
-def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
-    """Scrape, then scrape and record, then ask what the dashboards ask."""
+def benchmark(
+    arguments: argparse.Namespace, directory: Path
+) -> tuple[list[str], dict[str, Group], list[panels.Answer]]:
+    """Scrape, then scrape and record, then ask what the dashboards ask; return what the server had
+    and needed in all, in words, what each group took, and the answers."""
     interval = arguments.interval
     texts = rules(load(at_one_interval(directory, interval) if interval else THRESHOLDS))
     if not arguments.queries:
@@ -429,13 +414,17 @@ def benchmark(arguments: argparse.Namespace, directory: Path) -> Result:
         finally:
             server.kill()
     scraped = len(samples) * arguments.nodes
-    line = (
+    parts = ", ".join(f"{part} {each:.3f}" for part, each in by_part.items())
+    words = [
         f"{arguments.nodes} nodes x {GPUS} GPUs, {scraped} series scraped every "
         f"{arguments.scrape} s, {status['numSeries']} series in all, {firing} alerts; "
         f"a past of {arguments.history / 3600:g} h was written in {past:.0f} s, and that of "
-        f"{len(filled)} of {len(spans)} recorded families read over hours"
-    )
-    return Result(groups, line, scrape_cores, cores, by_part, counted, answers)
+        f"{len(filled)} of {len(spans)} recorded families read over hours",
+        f"cores: {scrape_cores:.2f} while it scrapes, {cores:.2f} with the rules, which record "
+        f"{counted / arguments.nodes:.0f} series a node",
+        f"of these by its profile: {parts}",
+    ]
+    return words, groups, answers
 
 
 def reload(server: Process) -> None:
@@ -446,8 +435,8 @@ def reload(server: Process) -> None:
     wait_until(lambda: len(server.lines(loaded)) > before, 60)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Print one line for each group; return the exit code."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Print one line for each group."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--nodes", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=150, help="watch at least so long")
@@ -459,21 +448,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--profile", type=int, default=180, help="seconds of CPU profile")
     parser.add_argument("--interval", default="", help="of all groups, instead of their own")
     parser.add_argument("--queries", action="store_true", help="with those for own queries")
-    parser.add_argument("--slowest", type=int, default=0, help="print the costliest rules")
-    parser.add_argument("--check", action="store_true", help="fail above a third of an interval")
     arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as directory:
-        result = benchmark(arguments, Path(directory))
-    groups = result.groups
+        lines, groups, answers = benchmark(arguments, Path(directory))
     numbers = ".".join(map(str, version("prometheus")))
     print(f"{machine().partition('; ')[0]}; prometheus {numbers}")
-    print(result.scraped)
-    print(
-        f"cores: {result.scrape_cores:.2f} while it scrapes, {result.cores:.2f} with the rules, "
-        f"which record {result.recorded / arguments.nodes:.0f} series a node"
-    )
-    parts = ", ".join(f"{part} {cores:.3f}" for part, cores in result.cores_by_part.items())
-    print(f"of these by its profile: {parts}", end="\n\n")
+    print("\n".join(lines), end="\n\n")
     rows = [
         [
             name,
@@ -492,27 +472,9 @@ def main(words: Sequence[str] | None = None) -> int:
     count = sum(group.rules for group in groups.values())
     needed = sum(group.cores for group in groups.values())
     rows.append(["all", str(count), "", "", "", f"{100 * everything:.1f}", f"{needed:.4f}", ""])
-    head = [
-        "group",
-        "rules",
-        "interval s",
-        "median s",
-        "longest s",
-        "% of interval",
-        "cores",
-        "slowest rule",
-    ]
-    print(table(head, rows), end="\n\n")
-    each = [
-        (seconds / group.interval, name)
-        for group in groups.values()
-        for name, seconds in group.cpu.items()
-    ]
-    for cores, name in sorted(each, reverse=True)[: arguments.slowest]:
-        print(f"{cores:.4f} cores: {name}")
-    print("\n".join(panels.summary(result.panels)))
-    return int(arguments.check and everything > LARGEST_SHARE)
+    print(table(HEAD, rows), end="\n\n")
+    print("\n".join(panels.summary(answers)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

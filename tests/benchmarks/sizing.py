@@ -13,11 +13,10 @@ import os
 import random
 import re
 import shutil
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,18 +157,6 @@ class Measured(PrometheusServer):
         return answer_of(f"http://{self.address}{path}", data, timeout=120)
 
 
-@dataclass
-class Pages:
-    """What is scraped: the last page of each node, with other pods or ranks."""
-
-    nodes: Sequence[Simulated]
-    change: Callable[[str], str] = lambda page: page
-
-    def page(self, node: int) -> bytes:
-        """Return a node's page."""
-        return self.change(self.nodes[node % len(self.nodes)].page).encode()
-
-
 def renamed(page: str) -> str:
     """Return a page on which each pod and each rank's job has been replaced by another."""
     for labels in NAMED.values():
@@ -194,10 +181,15 @@ def prometheus(
     os.environ["GOMAXPROCS"] = str(CORES)
     data, rule_folder = folder / "prometheus" / "data", folder / "rules"
     rule_folder.mkdir()
-    pages = Pages(nodes)
+    is_renamed = threading.Event()
+
+    def page(number: int) -> bytes:
+        last = nodes[number % len(nodes)].page
+        return (renamed(last) if is_renamed.is_set() else last).encode()
+
     flags = (*REMOTE_WRITE, "--web.enable-admin-api")
     text = yaml.safe_dump({"global": {"scrape_interval": f"{SCRAPE_SECONDS}s"}})
-    with served(pages.page) as port:
+    with served(page) as port:
         server = Measured(program, folder / "prometheus", port, "15s", text, flags)
         try:
             empty = server.heap_bytes()
@@ -208,15 +200,12 @@ def prometheus(
             (folder / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
             reload(server)
 
-            def scraped() -> bool:
-                found = server.query("count(count_over_time(up[5m]) >= 2)")
+            def all_have(query: str) -> bool:
+                found = server.query(f"count({query})")
                 return bool(found) and int(found[0]["value"][1]) == count
 
-            def renamed_scraped() -> bool:
-                found = server.query(f'count(count by (instance) ({{workload_id=~".+{NEXT}"}}))')
-                return bool(found) and int(found[0]["value"][1]) == count
-
-            wait_until(scraped, 120, "two scrapes of each node")
+            twice = "count_over_time(up[5m]) >= 2"
+            wait_until(lambda: all_have(twice), 120, "two scrapes of each node")
             head, heap = server.head_series(), server.heap_bytes() - empty
             for name, content in rules(load(at_one_interval(folder, RULES_INTERVAL))).items():
                 (rule_folder / name).write_text(content, encoding="utf-8")
@@ -233,8 +222,9 @@ def prometheus(
                 ["series in memory", str(head)],
                 ["recorded a GPU", f"{len(recorded) / count / GPUS:.1f}"],
             ]
-            pages.change = renamed
-            wait_until(renamed_scraped, 120, "a scrape of each node with other pods and ranks")
+            is_renamed.set()
+            others = f'count by (instance) ({{workload_id=~".+{NEXT}"}})'
+            wait_until(lambda: all_have(others), 120, "a scrape of each node with other names")
             new = server.settled(settle) - recorded
             of_ranks = sum(NEXT in json.loads(one).get("training_job", "") for one in new)
             recorded_new = {"pod": len(new) - of_ranks, "rank": of_ranks}
@@ -280,7 +270,7 @@ def victoria_metrics(
     ]
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> None:
     """Print one line for each number."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--nodes", type=int, default=16)
@@ -297,8 +287,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(machine().partition("; ")[0])
     print(f"{count} nodes x {GPUS} GPUs, {arguments.hours:g} h every {SCRAPE_SECONDS} s\n")
     print(table(["number", "measured"], rows))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import selectors
-import socket
 import sys
 import tempfile
 import time
@@ -15,12 +13,13 @@ from pathlib import Path
 from statistics import mean
 
 from tests.benchmarks.rig import cpu_seconds, daemon, machine, print_missed, rss_mb, table
+from tests.e2e.streams import StreamClient
 
 SETTLE_SECONDS = 2.0
+READ_SECONDS = 0.1
 CPU_PERCENT = 1.0
 """Of a core, at most, for ten open pages."""
 CHECKED_VIEWERS = 10
-REQUEST = b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = ("viewers", "CPU %", "added %", "events/s", "B/s each", "RSS MB")
 
 
@@ -91,9 +90,11 @@ def measure(gpus: int, numbers: Sequence[int], seconds: float, rounds: int) -> l
         windows: dict[int, list[Cost]] = {number: [] for number in numbers}
         for _ in range(rounds):
             for number in numbers:
-                with _Viewers(served.port, number) as viewers:
-                    viewers.read(SETTLE_SECONDS)
-                    windows[number].append(_window(served.pid, viewers, seconds))
+                viewers = [StreamClient(served.port) for _ in range(number)]
+                _read(viewers, SETTLE_SECONDS)
+                windows[number].append(_window(served.pid, viewers, seconds))
+                for each in viewers:
+                    each.close()
     return [
         Cost(
             number,
@@ -106,63 +107,22 @@ def measure(gpus: int, numbers: Sequence[int], seconds: float, rounds: int) -> l
     ]
 
 
-def _window(pid: int, viewers: _Viewers, seconds: float) -> Cost:
-    viewers.reset()
+def _window(pid: int, viewers: Sequence[StreamClient], seconds: float) -> Cost:
     cpu, began = cpu_seconds(pid), time.monotonic()
-    viewers.read(seconds)
+    data = _read(viewers, seconds)
     wall, cpu = time.monotonic() - began, cpu_seconds(pid) - cpu
-    each = len(viewers.sockets) or 1
-    return Cost(
-        len(viewers.sockets),
-        100 * cpu / wall,
-        viewers.events / each / wall,
-        viewers.bytes / each / wall,
-        rss_mb(pid),
-    )
+    per_second = 1 / wall / max(len(viewers), 1)
+    events = data.count(b"event: ") * per_second
+    return Cost(len(viewers), 100 * cpu / wall, events, len(data) * per_second, rss_mb(pid))
 
 
-class _Viewers:
-    """So many open streams, read by one thread."""
-
-    def __init__(self, port: int, number: int) -> None:
-        self.sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(number)]
-        self._selector = selectors.DefaultSelector()
-        for each in self.sockets:
-            each.sendall(REQUEST)
-            each.setblocking(False)
-            self._selector.register(each, selectors.EVENT_READ)
-        self.reset()
-
-    def reset(self) -> None:
-        """Count from here."""
-        self.events = self.bytes = 0
-
-    def read(self, seconds: float) -> None:
-        """Read what comes for so long.
-
-        Raises:
-            RuntimeError: a stream ended.
-        """
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            if not self.sockets:
-                time.sleep(left)
-                return
-            for key, _ in self._selector.select(left):
-                data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
-                if not data:
-                    message = "the exporter ended a stream"
-                    raise RuntimeError(message)
-                self.bytes += len(data)
-                self.events += data.count(b"event: ")
-
-    def __enter__(self) -> _Viewers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._selector.close()
-        for each in self.sockets:
-            each.close()
+def _read(viewers: Sequence[StreamClient], seconds: float) -> bytes:
+    """Return what comes to them for so long."""
+    deadline, data = time.monotonic() + seconds, b""
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, READ_SECONDS))
+        data += b"".join(each.read_for(0.001) for each in viewers)
+    return data
 
 
 if __name__ == "__main__":

@@ -14,35 +14,31 @@ import sys
 import time
 from typing import Any
 
+from tests.gpu.sampled import gpm_between
+
 SIZE = 8192
 SECONDS = 20.0
-IDS = {"engine": 1, "sm": 2, "tensor": 5, "hmma": 7, "dmma": 8, "dram": 10}
-ELAPSED_CYCLES = 248
 BUFFER_PERIOD_SECONDS = 0.5
 
 
-class Clocks:
-    """The driver's samples of the SM clock and the utilization."""
+class Clock:
+    """The driver's samples of the SM clock."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        self._seen = {nvml.NVML_PROCESSOR_CLK_SAMPLES: 0, nvml.NVML_GPU_UTILIZATION_SAMPLES: 0}
-        self.values: dict[int, list[int]] = {kind: [] for kind in self._seen}
+        self._last = 0
+        self.megahertz: list[int] = []
         self.take()
-        self.values = {kind: [] for kind in self._seen}
+        self.megahertz.clear()
 
     def take(self) -> None:
-        for kind, last in self._seen.items():
-            try:
-                _, samples = self._nvml.nvmlDeviceGetSamples(self._handle, kind, last)
-            except self._nvml.NVMLError:
-                continue
-            self._seen[kind] = max([last, *(sample.timeStamp for sample in samples)])
-            self.values[kind] += [sample.sampleValue.uiVal for sample in samples]
-
-    def mean(self, kind: int) -> float | None:
-        values = self.values[kind]
-        return sum(values) / len(values) if values else None
+        kind = self._nvml.NVML_PROCESSOR_CLK_SAMPLES
+        try:
+            _, samples = self._nvml.nvmlDeviceGetSamples(self._handle, kind, self._last)
+        except self._nvml.NVMLError:
+            return
+        self._last = max([self._last, *(sample.timeStamp for sample in samples)])
+        self.megahertz += [sample.sampleValue.uiVal for sample in samples]
 
 
 def main() -> None:
@@ -58,57 +54,41 @@ def main() -> None:
         one @ two
     torch.cuda.synchronize()
     samples = [pynvml.nvmlGpmSampleAlloc() for _ in range(2)]
-    clocks = Clocks(pynvml, handle)
+    clock = Clock(pynvml, handle)
     products = 0
     pynvml.nvmlGpmSampleGet(handle, samples[0])
     started = time.monotonic()
     taken = started
-    busy_clocks: list[int] = []
+    busy: list[int] = []
     while time.monotonic() - started < SECONDS:
         begun = time.monotonic()
         while time.monotonic() - begun < period / 2:
             one @ two
             torch.cuda.synchronize()
             products += 1
-        busy_clocks.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+        busy.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
         time.sleep(max(0.0, begun + period - time.monotonic()))
         if time.monotonic() - taken > BUFFER_PERIOD_SECONDS:
             taken = time.monotonic()
-            clocks.take()
+            clock.take()
     seconds = time.monotonic() - started
     pynvml.nvmlGpmSampleGet(handle, samples[1])
-    clocks.take()
-    get = pynvml.c_nvmlGpmMetricsGet_t(
-        version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(IDS) + 1
-    )
-    get.sample1, get.sample2 = samples
-    for position, number in enumerate((*IDS.values(), ELAPSED_CYCLES)):
-        get.metrics[position].metricId = number
-    pynvml.nvmlGpmMetricsGet(get)
+    clock.take()
     found = {
-        name: get.metrics[position].value / 100
-        for position, name in enumerate(IDS)
-        if get.metrics[position].nvmlReturn == 0
+        "name": pynvml.nvmlDeviceGetName(handle),
+        "driver": pynvml.nvmlSystemGetDriverVersion(),
+        "true_flops_per_second": 2.0 * SIZE**3 * products / seconds,
+        "gpm": gpm_between(pynvml, *samples),
+        "mean_clock_hertz": _mean_hertz(clock.megahertz),
+        "busy_clock_hertz": _mean_hertz(busy),
+        "cores": pynvml.nvmlDeviceGetNumGpuCores(handle),
+        "capability": pynvml.nvmlDeviceGetCudaComputeCapability(handle),
     }
-    print(
-        json.dumps(
-            {
-                "name": pynvml.nvmlDeviceGetName(handle),
-                "driver": pynvml.nvmlSystemGetDriverVersion(),
-                "seconds": seconds,
-                "true_flops_per_second": 2.0 * SIZE**3 * products / seconds,
-                "gpm": found,
-                "mean_clock_hertz": _hertz(clocks.mean(pynvml.NVML_PROCESSOR_CLK_SAMPLES)),
-                "busy_clock_hertz": _hertz(sum(busy_clocks) / len(busy_clocks)),
-                "cores": pynvml.nvmlDeviceGetNumGpuCores(handle),
-                "capability": pynvml.nvmlDeviceGetCudaComputeCapability(handle),
-            }
-        )
-    )
+    print(json.dumps(found))
 
 
-def _hertz(megahertz: float | None) -> float | None:
-    return None if megahertz is None else megahertz * 1e6
+def _mean_hertz(megahertz: list[int]) -> float | None:
+    return 1e6 * sum(megahertz) / len(megahertz) if megahertz else None
 
 
 if __name__ == "__main__":

@@ -173,23 +173,18 @@ def main() -> None:
         if counted is not None:
             counted.receive()
         done = [] if job is None else list(job.received())
-    launches = sum(each["launches"] for each in done)
-    print(
-        json.dumps(
-            {
-                "name": nvml.nvmlDeviceGetName(handle),
-                "driver": nvml.nvmlSystemGetDriverVersion(),
-                "state": None if counted is None else counted.state,
-                "cupti": {} if counted is None else means(counted.activities),
-                "gpm": gpm_between(nvml, *samples) if has_gpm else {},
-                "watts": sum(watts) / len(watts),
-                "hertz": sum(hertz) / len(hertz),
-                "launches_per_second": launches / sum(each["seconds"] for each in done)
-                if launches
-                else None,
-            }
-        )
-    )
+    launches, busy_seconds = (sum(each[key] for each in done) for key in ("launches", "seconds"))
+    found = {
+        "name": nvml.nvmlDeviceGetName(handle),
+        "driver": nvml.nvmlSystemGetDriverVersion(),
+        "state": None if counted is None else counted.state,
+        "cupti": {} if counted is None else means(counted.activities),
+        "gpm": gpm_between(nvml, *samples) if has_gpm else {},
+        "watts": sum(watts) / len(watts),
+        "hertz": sum(hertz) / len(hertz),
+        "launches_per_second": launches / busy_seconds if launches else None,
+    }
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

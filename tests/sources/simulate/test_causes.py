@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.publisher import Publisher, Rules
-from exporter.sources.simulate import Simulation, load_scenario
-from exporter.specs import load_specs
-from tests.clocks import ManualClock
+from tests.sources.simulate.played import Played
 
-BOOK = load_specs()
 POLL_SECONDS = 5.0
 TWO_TURNS_SECONDS = 2000.0
 """Of the longest sequence, which takes 15 minutes."""
@@ -27,14 +23,11 @@ CAUSES = {
 @pytest.mark.parametrize("name", ["demo", "mixed"])
 def test_each_story_shows_its_cause(name: str) -> None:
     """Over the whole timeline; no evidence is missing."""
-    clock = ManualClock()
-    simulation = Simulation(load_scenario(name, BOOK), BOOK, "host:19400", 0, clock)
-    publisher = Publisher(
-        simulation, BOOK, Rules(interval_seconds=POLL_SECONDS), clock, training=[simulation.jobs]
-    )
+    played = Played(name, POLL_SECONDS)
+    simulation = played.simulation
     seen = {"lost"}
-    for step in range(int(TWO_TURNS_SECONDS / POLL_SECONDS)):
-        snapshot, seconds = publisher.tick(), step * POLL_SECONDS
+    for step in range(1, int(TWO_TURNS_SECONDS / POLL_SECONDS)):
+        snapshot, seconds = played.tick(), step * POLL_SECONDS
         for gpu, simulated in zip(snapshot.gpus, simulation.gpus, strict=True):
             act = simulated.timeline.act(seconds)
             settled = simulated.timeline.act(max(0.0, seconds - SETTLES_SECONDS)) == act
@@ -43,6 +36,5 @@ def test_each_story_shows_its_cause(name: str) -> None:
                 assert found == CAUSES.get(act.scene.story, set()), (gpu.device.index, seconds)
                 assert share.missing_evidence == ()
                 seen.add(act.scene.story)
-        clock.advance(POLL_SECONDS)
     stories = {scene.story for gpu in simulation.scenario.gpus for scene in gpu.scenes}
     assert seen == stories | {"lost"}

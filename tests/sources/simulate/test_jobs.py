@@ -11,30 +11,20 @@ from hypothesis import strategies as st
 
 from exporter.model.snapshot import Rank, Snapshot
 from exporter.model.training import TrainingReport
-from exporter.publisher import Publisher, Rules
-from exporter.sources.simulate import Simulation, load_scenario
-from exporter.specs import load_specs
-from tests.clocks import ManualClock
-
-BOOK = load_specs()
+from tests.sources.simulate.played import Played
 
 
-class Demo:
-    """The bundled demo, ticked by hand; the snapshot of each tick is kept."""
+class Demo(Played):
+    """The bundled demo; the snapshot of each tick is kept."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.simulation = Simulation(load_scenario("demo", BOOK), BOOK, "host:19400", 0, self.clock)
-        self.publisher = Publisher(
-            self.simulation, BOOK, Rules(), self.clock, training=[self.simulation.jobs]
-        )
+        super().__init__()
         self.seen: list[Snapshot] = []
 
     def after(self, seconds: int) -> Snapshot:
         """The snapshot so long after the start."""
         while len(self.seen) < seconds:
-            self.clock.advance(1.0)
-            self.seen.append(self.publisher.tick())
+            self.seen.append(self.tick())
         return self.seen[seconds - 1]
 
     def rank(self, seconds: int, job: str) -> Rank:

@@ -15,20 +15,13 @@ from hypothesis import strategies as st
 from exporter.cli.config.coerce import BUNDLED_SCENARIOS
 from exporter.errors import ConfigError
 from exporter.model.workload import SCHEDULERS, Workload
-from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, Scenario, _Reader, load_scenario
+from exporter.sources.simulate.scenario import BUNDLED, MOST_GPUS, load_scenario
 from exporter.sources.simulate.stories import STORIES, Holder
 from exporter.sources.simulate.workloads import NO_WORK, Work
-from exporter.specs import load_specs
-from exporter.yaml_lines import loads
+from tests.sources.simulate.played import BOOK, H100, scenario
 
-BOOK = load_specs()
-H100 = "spec: h100-sxm5-80gb"
 DOCUMENT = Path(__file__).parents[3] / "docs" / "demo.md"
 REFUSED = Path(__file__).parents[2] / "golden" / "refused_scenarios.txt"
-
-
-def scenario(text: str) -> Scenario:
-    return Scenario("test", _Reader(loads(text, "s.yaml"), BOOK).gpus())
 
 
 def problem(text: str) -> str:

@@ -3,16 +3,9 @@
 
 from __future__ import annotations
 
-from exporter.model.snapshot import Share, Snapshot
-from exporter.publisher import Publisher, Rules
-from exporter.sources.simulate import Simulation
-from exporter.sources.simulate.scenario import Scenario, _Reader
-from exporter.specs import load_specs
-from exporter.yaml_lines import loads
-from tests.clocks import ManualClock
+from exporter.model.snapshot import Share
+from tests.sources.simulate.played import H100, Played, scenario
 
-BOOK = load_specs()
-H100 = "spec: h100-sxm5-80gb"
 NODE = f"""
 gpus:
 - {{{H100}, story: notebook,
@@ -33,27 +26,12 @@ gpus:
 """
 
 
-class Node:
-    """A publisher over this scenario."""
+def node(text: str = NODE) -> Played:
+    return Played(scenario(text))
 
-    def __init__(self, text: str = NODE, *, owners: bool = True) -> None:
-        scenario = Scenario("test", _Reader(loads(text, "s.yaml"), BOOK).gpus())
-        self.clock = ManualClock()
-        self.simulation = Simulation(scenario, BOOK, "host:19400", 0, self.clock)
-        self._publisher = Publisher(
-            self.simulation,
-            BOOK,
-            Rules(interval_seconds=1.0, owners=owners),
-            self.clock,
-            workloads=self.simulation.workloads,
-        )
 
-    def tick(self, seconds: float = 1.0) -> Snapshot:
-        self.clock.advance(seconds)
-        return self._publisher.tick()
-
-    def shares(self) -> list[Share | None]:
-        return [next(iter(gpu.shares), None) for gpu in self.tick().gpus]
+def shares(played: Played) -> list[Share | None]:
+    return [next(iter(gpu.shares), None) for gpu in played.tick().gpus]
 
 
 def named(share: Share | None) -> list[tuple[str, ...]]:
@@ -66,8 +44,8 @@ def named(share: Share | None) -> list[tuple[str, ...]]:
 
 def test_each_process_is_of_its_workload() -> None:
     """With all that the scenario says of it, and an id; the holder has it too."""
-    shares = Node().shares()
-    notebook, free, job, box, tune, shared = shares
+    found = shares(node())
+    notebook, free, job, box, tune, shared = found
     assert named(notebook) == [("kubernetes", "team-a", "notebook-7", "jupyter", "", "", "")]
     assert named(free) == []
     assert named(job) == [("slurm", "", "", "", "4711", "ada", "batch")]
@@ -79,17 +57,15 @@ def test_each_process_is_of_its_workload() -> None:
         assert all(each.id for each in share.work.workloads)
         assert share.holder is not None
         assert share.holder.workload == share.work.workloads[0]
-    allocated = [None if each is None else each.work.allocated for each in shares]
+    allocated = [None if each is None else each.work.allocated for each in found]
     assert allocated == [True, False, True, False, True, True]
 
 
 def test_a_gpu_is_given_away_and_not_opened() -> None:
     """For as long as its part of the sequence lasts; how long that was seen is never too long."""
-    node = Node()
-    for _ in range(9):
-        node.tick()
-    for _ in range(31):
-        found = node.tick().gpus[1].shares[0]
+    played = node()
+    for _ in range(40):
+        found = played.tick().gpus[1].shares[0]
     assert found.held is False
     assert found.work.allocated is True
     assert named(found) == [("kubernetes", "team-b", "train-1", "main", "", "", "")]
@@ -100,32 +76,31 @@ def test_a_gpu_is_given_away_and_not_opened() -> None:
 def test_what_nobody_opened_is_of_no_step() -> None:
     """A GPU is given to the whole job."""
     work = "workload: {scheduler: slurm, job: 4711, user: ada, step: 3}"
-    [share] = Node(f"gpus: [{{{H100}, story: free, {work}}}]").shares()
+    [share] = shares(node(f"gpus: [{{{H100}, story: free, {work}}}]"))
     assert named(share) == [("slurm", "", "", "", "4711", "ada", "")]
 
 
 def test_a_report_is_the_same_until_it_changes() -> None:
     """Also while a GPU is lost, which its pod keeps."""
-    node = Node()
-    node.tick()
-    (kubernetes, *_) = node.simulation.workloads
+    played = node()
+    played.tick()
+    (kubernetes, *_) = played.simulation.workloads
     before = kubernetes.report()
-    node.tick(7.0)
-    assert node.simulation.reports()[4].reading is None
+    played.tick(7.0)
+    assert played.simulation.reports()[4].reading is None
     assert kubernetes.report() is before
-    node.tick(10.0)
+    played.tick(10.0)
     assert kubernetes.report() is not before
 
 
 def test_every_scheduler_of_the_scenario_is_a_source() -> None:
     """Under the name that the real one has: the GPUs are marked as simulated. No other is there."""
-    snapshot = Node().tick()
-    assert set(snapshot.sources) == {
-        *("simulate", "gpm", "kubernetes", "slurm", "container"),
-    }
-    assert all(snapshot.sources[name].up for name in ("kubernetes", "slurm", "container"))
-    alone = Node(f"gpus: [{{{H100}, story: free}}]")
+    snapshot = node().tick()
+    schedulers = {"kubernetes", "slurm", "container"}
+    assert set(snapshot.sources) == {"simulate", "gpm", "training", *schedulers}
+    assert all(snapshot.sources[name].up for name in schedulers)
+    alone = node(f"gpus: [{{{H100}, story: free}}]")
     assert alone.simulation.workloads == ()
-    [share] = alone.shares()
+    [share] = shares(alone)
     assert share is not None
     assert share.work.allocated is None

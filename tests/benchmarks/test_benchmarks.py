@@ -9,7 +9,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 
@@ -17,12 +16,9 @@ import pytest
 
 from tests.benchmarks import peers
 from tests.benchmarks.cpu_profile import OTHER, PARTS
-from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
 from tests.benchmarks.rig import EPOCH, Accelerated, busy_node
 from tests.conftest import require_tool
 from tests.dashboards.models import NAMES_AT_SCALE, targets
-from tests.e2e.processes import Process
-from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
 from tests.rules.rules import RULES, RULES_BY_GROUP
 
@@ -154,25 +150,6 @@ def test_sizing_prints_what_a_series_and_a_pod_cost() -> None:
     assert cells(output, "new series a pod, scraped")[1] == "1.0"
     assert float(cells(output, "new series a rank, scraped")[1]) > 10
     assert float(cells(output, "new series a pod, recorded")[1]) > 0
-
-
-def test_a_written_past_is_what_the_server_answers(
-    tmp_path: Path, processes: list[Process]
-) -> None:
-    """Samples sent by our remote write are there with their labels, times and values."""
-    program = require_tool("prometheus")
-    flags = ("--web.enable-remote-write-receiver",)
-    server = PrometheusServer(program, tmp_path / "server", 1, "15s", "{}", flags)
-    processes.append(server)
-    now = time.time()
-    samples = encode_samples((int((now - 60 + at) * 1000), 2.5 * at) for at in range(0, 60, 15))
-    labels = encode_labels({"__name__": "past_total", "instance": "nöde", "gpu": "0"})
-    write(f"http://{server.address}", encode_series(labels, samples))
-    (row,) = server.query("past_total", now - 20)
-    assert row["metric"] == {"__name__": "past_total", "instance": "nöde", "gpu": "0"}
-    assert float(row["value"][1]) == 75.0
-    (count,) = server.query("count_over_time(past_total[5m])", now)
-    assert count["value"][1] == "4"
 
 
 def figures(name: str, **changed: float) -> peers.Figures:

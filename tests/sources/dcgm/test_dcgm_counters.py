@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -306,32 +307,29 @@ def test_samples_of_a_replaced_gpu_instance_are_dropped() -> None:
     assert bench.round(12).keys() == {1}
 
 
-def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
-    """No state, no failure, no log line; the retries back off to 60 s."""
+@pytest.mark.parametrize(
+    ("failure", "lines"),
+    [
+        (REFUSED, []),
+        (NotDcgm("no DCGM"), [f"{USUAL_URL}: no counters of DCGM: no DCGM"]),
+        (ScrapeFailed("it answers 404"), [f"{USUAL_URL}: no counters of DCGM: it answers 404"]),
+    ],
+)
+def test_nothing_or_something_else_at_the_usual_address(
+    caplog: pytest.LogCaptureFixture, failure: Exception, lines: list[str]
+) -> None:
+    """No state and no failure; one log line if anything is there; the retries back off to 60 s."""
     caplog.set_level(logging.INFO)
     bench = Bench(url=None)
-    bench.exporter.failure = REFUSED
+    bench.exporter.failure = failure
     bench.round(600)
 
     assert bench.exporter.target == Target(USUAL_URL, procfs=Path("/proc"))
     assert (bench.state, bench.source.state) == (None, None)
-    gaps = [b - a for a, b in zip(bench.exporter.scrapes, bench.exporter.scrapes[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(bench.exporter.scrapes)]
     assert gaps == sorted(gaps)
     assert gaps[-1] == 60.0
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("failure", [ScrapeFailed("it answers 404"), NotDcgm("no DCGM")])
-def test_something_else_at_the_usual_address(
-    caplog: pytest.LogCaptureFixture, failure: Exception
-) -> None:
-    """It is ignored, with one line in the log."""
-    bench = Bench(url=None)
-    bench.exporter.failure = failure
-    bench.round(300)
-
-    assert (bench.state, bench.source.state) == (None, None)
-    assert caplog.messages == [f"{USUAL_URL}: no counters of DCGM: {failure}"]
+    assert caplog.messages == lines
 
 
 @pytest.mark.parametrize("url", [None, URL])
@@ -433,21 +431,6 @@ def test_a_gpu_of_blanks_beside_one_of_values(caplog: pytest.LogCaptureFixture) 
     assert bench.state == "unreachable"
     assert told(bench) == CounterState(up=True, failures_total=1)
     assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unreachable)"]
-
-
-def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
-    """DCGM leaves its rows out while another program has the GPU's counters."""
-    bench = Bench()
-    bench.round(5)
-    bench.exporter.gpus = (Rows({}),)
-    bench.round(2)
-    assert bench.state == "unsupported"
-    assert bench.round() == {}
-    bench.exporter.gpus = (Rows(FULL),)
-    bench.round(8)
-
-    assert bench.state is None
-    assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unsupported)"]
 
 
 def test_a_hostengine_is_asked_instead_of_a_page() -> None:

@@ -326,30 +326,27 @@ def test_a_gpu_that_cannot_be_read(
     assert not bench.is_up
 
 
-def test_bindings_that_are_not_there(
-    measuring: Measuring, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
-    bench, gpu = measuring(bindings=tmp_path)
-
-    assert states(bench, gpu) == {"dcgm": "missing"}
-    assert warnings(caplog) == [
-        f"dcgm: there are no Python bindings of DCGM in {tmp_path}: install "
-        "datacenter-gpu-manager-4-core, or name their folder with --dcgm.bindings"
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
+        (
+            None,
+            ": install datacenter-gpu-manager-4-core, or name their folder with --dcgm.bindings",
+        ),
         ("def (", "cannot be imported: invalid syntax"),
         ("import nothing_of_this_name", "cannot be imported: No module named"),
         ("import dcgm_structs", "are unfit: module 'dcgm_structs' has no attribute"),
     ],
 )
-def test_bindings_that_are_unfit(
-    measuring: Measuring, caplog: pytest.LogCaptureFixture, tmp_path: Path, text: str, reason: str
+def test_bindings_that_are_not_there_or_unfit(
+    measuring: Measuring,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    text: str | None,
+    reason: str,
 ) -> None:
-    (tmp_path / "dcgm_agent.py").write_text(text, encoding="utf-8")
+    if text is not None:
+        (tmp_path / "dcgm_agent.py").write_text(text, encoding="utf-8")
     (tmp_path / "dcgm_structs.py").write_text("DCGMError = ValueError", encoding="utf-8")
     bench, gpu = measuring(bindings=tmp_path)
 

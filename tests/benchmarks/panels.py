@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.parse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from exporter.exposition.catalogue import CATALOGUE
+from tests.benchmarks.rig import cpu_seconds
 from tests.dashboards.grafana import LABEL_VALUES, Range
 from tests.dashboards.models import METRIC, NAMES_AT_SCALE, Model, Target, load, targets
+from tests.e2e.prometheus import PrometheusServer
 
 SLOW_SECONDS = 2.0
 POINTS = 1000
@@ -50,34 +50,31 @@ def page_range(model: Model, end: float, max_points: int, scrape_seconds: int) -
     return Range(end, seconds, step, rate_seconds=max(step + scrape_seconds, 4 * scrape_seconds))
 
 
-def answers(
-    ask: Callable[[str], Any], cpu: Callable[[], float], scrape_seconds: int
-) -> Iterator[Answer]:
+def answers(server: PrometheusServer, scrape_seconds: int) -> Iterator[Answer]:
     """Ask every query of every page once, one after another."""
     for name in NAMES_AT_SCALE:
         model = load(name)
-        chosen = _chosen(ask, model, page_range(model, time.time(), POINTS, scrape_seconds))
+        chosen = _chosen(server, model, page_range(model, time.time(), POINTS, scrape_seconds))
         for target in targets(name):
             points = target.panel.get("maxDataPoints") or POINTS
             times = page_range(model, time.time(), points, scrape_seconds)
-            path = _path(target, times, chosen)
-            before, began = cpu(), time.monotonic()
-            found = ask(path)["result"]
+            before, began = cpu_seconds(server.pid), time.monotonic()
+            count = _asked(server, target, times, chosen)
             seconds = time.monotonic() - began
-            yield Answer(target.name, seconds, cpu() - before, len(found))
+            yield Answer(target.name, seconds, cpu_seconds(server.pid) - before, count)
 
 
-def _path(target: Target, times: Range, chosen: dict[str, str]) -> str:
+def _asked(server: PrometheusServer, target: Target, times: Range, chosen: dict[str, str]) -> int:
+    """Ask what a panel asks; return how many series it gets."""
     query = times.substitute(target.expression, chosen)
     if target.query["instant"]:
-        fields = {"query": query, "time": f"{times.end:.3f}"}
-        return f"/api/v1/query?{urllib.parse.urlencode(fields)}"
-    start = times.end - times.seconds
-    fields = {"query": query, "start": f"{start:.3f}", "end": f"{times.end:.3f}"}
-    return f"/api/v1/query_range?{urllib.parse.urlencode({**fields, 'step': str(times.step)})}"
+        return len(server.query(query, times.end))
+    start, end = f"{times.end - times.seconds:.3f}", f"{times.end:.3f}"
+    found = server.get("query_range", query=query, start=start, end=end, step=str(times.step))
+    return len(found["result"])
 
 
-def _chosen(ask: Callable[[str], Any], model: Model, times: Range) -> dict[str, str]:
+def _chosen(server: PrometheusServer, model: Model, times: Range) -> dict[str, str]:
     """Return what each variable stands for when the page is opened."""
     found: dict[str, str] = {}
     for variable in model["templating"]["list"]:
@@ -86,8 +83,8 @@ def _chosen(ask: Callable[[str], Any], model: Model, times: Range) -> dict[str, 
             continue
         if kind == "query" and not variable.get("allValue"):
             selector, label = LABEL_VALUES.fullmatch(variable["query"]["query"]).groups()  # type: ignore[union-attr]
-            match = urllib.parse.urlencode({"match[]": times.substitute(selector, found)})
-            found[name] = ask(f"/api/v1/label/{label}/values?{match}")[0]
+            match = {"match[]": times.substitute(selector, found)}
+            found[name] = server.get(f"label/{label}/values", **match)[0]
         elif kind == "query":
             found[name] = variable["allValue"]
         else:

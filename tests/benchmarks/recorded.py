@@ -10,11 +10,18 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.prometheus.thresholds import seconds
-from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series
+from tests.benchmarks.remote_write import (
+    encode_labels,
+    encode_samples,
+    encode_series,
+    requests,
+    write,
+)
+from tests.e2e.prometheus import PrometheusServer
 
 STEP_SECONDS = 30
 REQUEST_SERIES = 200
@@ -40,12 +47,7 @@ def past(series: Mapping[str, Any], span: float) -> bytes:
     return encode_series(encode_labels(series["metric"]), samples)
 
 
-def fill(
-    query: Callable[[str], Sequence[Mapping[str, Any]]],
-    write: Callable[[bytes], None],
-    spans: Mapping[str, float],
-    within_seconds: float,
-) -> list[str]:
+def fill(server: PrometheusServer, spans: Mapping[str, float], within_seconds: float) -> list[str]:
     """Give each of these families its past once it has a present; return those that had one.
 
     A family may come only after the past of the one that it is recorded from.
@@ -55,14 +57,9 @@ def fill(
     while len(filled) < len(spans) and time.monotonic() < end:
         threading.Event().wait(1.0)
         for name in [name for name in spans if name not in filled]:
-            found = query(name)
-            for request in _requests(found, spans[name]):
-                write(request)
+            found = server.query(name)
+            for request in requests((past(one, spans[name]) for one in found), REQUEST_SERIES):
+                write(f"http://{server.address}", request)
             if found:
                 filled.append(name)
     return filled
-
-
-def _requests(found: Sequence[Mapping[str, Any]], span: float) -> Iterator[bytes]:
-    for first in range(0, len(found), REQUEST_SERIES):
-        yield b"".join(past(one, span) for one in found[first : first + REQUEST_SERIES])

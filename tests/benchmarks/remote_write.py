@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tests.serving import answer_of
 
@@ -58,6 +58,18 @@ def snappy(content: bytes) -> bytes:
         part = content[start : start + _LITERAL_BYTES]
         out.append(b"\xf8" + (len(part) - 1).to_bytes(3, "little") + part)
     return b"".join(out)
+
+
+def requests(series: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """Yield write requests of so many series each."""
+    ready: list[bytes] = []
+    for each in series:
+        ready.append(each)
+        if len(ready) == most:
+            yield b"".join(ready)
+            ready.clear()
+    if ready:
+        yield b"".join(ready)
 
 
 def write(url: str, request: bytes) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import http.client
 import json
 import os
 import re
@@ -20,7 +19,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,7 +34,13 @@ from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import THRESHOLDS, load, seconds
 from exporter.exposition.catalogue import CATALOGUE
 from tests.benchmarks import cpu_profile, panels, recorded
-from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
+from tests.benchmarks.remote_write import (
+    encode_labels,
+    encode_samples,
+    encode_series,
+    requests,
+    write,
+)
 from tests.benchmarks.rig import cpu_seconds, machine, table
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
@@ -164,7 +168,8 @@ class Fleet:
         return (self._templates[node] % tuple(map(repr, numbers))).encode()
 
     def past(self, windows: dict[str, float], longest: float) -> Iterator[bytes]:
-        """Yield write requests that give each series as much past as the rules look at."""
+        """Yield what gives each series as much past as the rules look at, some minutes of all
+        series after the other."""
         end = time.time() - SCRAPE_SECONDS
         spans = {name: min(window, longest) for name, window in windows.items()}
         span = max(spans.values())
@@ -183,7 +188,6 @@ class Fleet:
             ]
             # Nodes have the same values, so that few runs of samples are written out.
             blobs: dict[tuple[bool, float], bytes] = {}
-            request: list[bytes] = []
             for sample, labels, length in rows:
                 if times[-1] < end - length:
                     continue
@@ -192,12 +196,7 @@ class Fleet:
                     blobs[key] = encode_samples(
                         (int(at * 1000), sample.at(at - self.started)) for at in times
                     )
-                request.append(encode_series(labels, blobs[key]))
-                if len(request) == REQUEST_SERIES:
-                    yield b"".join(request)
-                    request.clear()
-            if request:
-                yield b"".join(request)
+                yield encode_series(labels, blobs[key])
 
 
 def instance(node: int) -> str:
@@ -294,22 +293,15 @@ class Group:
         return self.median / self.interval
 
 
-def _ask(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=150)
-    try:
-        connection.request("GET", path)
-        return json.loads(connection.getresponse().read())["data"]
-    finally:
-        connection.close()
-
-
-def watch(port: int, least_seconds: float, settle_seconds: float) -> dict[str, Group]:
+def watch(
+    server: PrometheusServer, least_seconds: float, settle_seconds: float
+) -> dict[str, Group]:
     """Watch evaluations until every group had one after it settled; a failing rule ends it."""
     groups: dict[str, Group] = {}
     started = time.monotonic()
     while True:
         passed = time.monotonic() - started
-        for one in _ask(port, "/api/v1/rules")["groups"]:
+        for one in server.get("rules")["groups"]:
             group = groups.setdefault(one["name"], Group(len(one["rules"]), float(one["interval"])))
             for rule in one["rules"]:
                 if rule["health"] == "err":
@@ -325,15 +317,15 @@ def watch(port: int, least_seconds: float, settle_seconds: float) -> dict[str, G
         threading.Event().wait(min(group.interval for group in groups.values()) / 6)
 
 
-def measure_cpu(port: int, pid: int, groups: dict[str, Group], cores: float) -> None:
+def measure_cpu(server: PrometheusServer, groups: dict[str, Group], cores: float) -> None:
     """Ask each rule's expression once, and note what that costs a server that uses so many cores
     meanwhile."""
-    for one in _ask(port, "/api/v1/rules")["groups"]:
+    for one in server.get("rules")["groups"]:
         for rule in one["rules"]:
-            before, began = cpu_seconds(pid), time.monotonic()
-            _ask(port, f"/api/v1/query?{urllib.parse.urlencode({'query': rule['query']})}")
+            before, began = cpu_seconds(server.pid), time.monotonic()
+            server.query(rule["query"])
             meanwhile = cores * (time.monotonic() - began)
-            groups[one["name"]].cpu += max(0.0, cpu_seconds(pid) - before - meanwhile)
+            groups[one["name"]].cpu += max(0.0, cpu_seconds(server.pid) - before - meanwhile)
 
 
 def _cores(pid: int, window_seconds: float) -> float:
@@ -376,9 +368,8 @@ def benchmark(
             program, directory / "prometheus", port, "15s", empty, REMOTE_WRITE
         )
         try:
-            own = int(server.address.rpartition(":")[2])
             began = time.monotonic()
-            for request in fleet.past(windows, arguments.history):
+            for request in requests(fleet.past(windows, arguments.history), REQUEST_SERIES):
                 write(f"http://{server.address}", request)
             past = time.monotonic() - began
             (directory / "prometheus" / "prometheus.yml").write_text(text, encoding="utf-8")
@@ -388,29 +379,17 @@ def benchmark(
             for name, content in texts.items():
                 (rule_folder / name).write_text(content, encoding="utf-8")
             reload(server)
-            filled = recorded.fill(
-                lambda name: _ask(own, f"/api/v1/query?query={name}")["result"],
-                lambda request: write(f"http://{server.address}", request),
-                spans,
-                arguments.recorded,
-            )
+            filled = recorded.fill(server, spans, arguments.recorded)
             threading.Event().wait(arguments.settle)
             before, began = cpu_seconds(server.pid), time.monotonic()
-            groups = watch(own, arguments.seconds, arguments.settle)
+            groups = watch(server, arguments.seconds, arguments.settle)
             cores = (cpu_seconds(server.pid) - before) / (time.monotonic() - began)
             by_part = _cores_by_part(server.address, arguments.profile)
-            measure_cpu(own, server.pid, groups, cores)
-            count = '/api/v1/query?query=count({__name__=~".%2B:.%2B"})'
-            counted = int(_ask(own, count)["result"][0]["value"][1])
-            answers = list(
-                panels.answers(
-                    lambda path: _ask(own, path),
-                    lambda: cpu_seconds(server.pid),
-                    arguments.scrape,
-                )
-            )
-            status = _ask(own, "/api/v1/status/tsdb")["headStats"]
-            firing = len(_ask(own, "/api/v1/alerts")["alerts"])
+            measure_cpu(server, groups, cores)
+            counted = int(server.query('count({__name__=~".+:.+"})')[0]["value"][1])
+            answers = list(panels.answers(server, arguments.scrape))
+            status = server.get("status/tsdb")["headStats"]
+            firing = len(server.get("alerts")["alerts"])
         finally:
             server.kill()
     scraped = len(samples) * arguments.nodes

@@ -24,7 +24,13 @@ import yaml
 
 from deploy.prometheus.render_rules import rules
 from deploy.prometheus.thresholds import load
-from tests.benchmarks.remote_write import encode_labels, encode_samples, encode_series, write
+from tests.benchmarks.remote_write import (
+    encode_labels,
+    encode_samples,
+    encode_series,
+    requests,
+    write,
+)
 from tests.benchmarks.rig import machine, rss_mb, table
 from tests.benchmarks.rules import (
     CORES,
@@ -84,8 +90,9 @@ def simulated(seed: int, hours: float, end: int) -> Simulated:
     return node
 
 
-def requests(nodes: Sequence[Simulated], count: int, start: int, end: int) -> Iterator[bytes]:
-    """Yield the write requests of the past of `count` nodes; one series is like another's."""
+def past(nodes: Sequence[Simulated], count: int, start: int, end: int) -> Iterator[bytes]:
+    """Yield the series of the past of `count` nodes, some minutes of all of them after the other;
+    one node is like another."""
     labels = [
         [
             encode_labels(parsed(name, instance(number)))
@@ -103,15 +110,10 @@ def requests(nodes: Sequence[Simulated], count: int, start: int, end: int) -> It
             ]
             for node in nodes
         ]
-        request = []
         for number in range(count):
             for name, blob in zip(labels[number], blobs[number % len(nodes)], strict=True):
                 if blob:
-                    request.append(encode_series(name, blob))
-                if len(request) == REQUEST_SERIES:
-                    yield b"".join(request)
-                    request.clear()
-        yield b"".join(request)
+                    yield encode_series(name, blob)
 
 
 class Measured(PrometheusServer):
@@ -193,7 +195,7 @@ def prometheus(
         server = Measured(program, folder / "prometheus", port, "15s", text, flags)
         try:
             empty = server.heap_bytes()
-            for request in requests(nodes, count, start, end):
+            for request in requests(past(nodes, count, start, end), REQUEST_SERIES):
                 write(f"http://{server.address}", request)
             samples, chunks, index = server.block(data)
             text = config(port, count, rule_folder, SCRAPE_SECONDS)
@@ -251,7 +253,7 @@ def victoria_metrics(
         return []
     server = VictoriaMetrics(program, folder / "victoria-metrics", free_port())
     try:
-        for request in requests(nodes, count, start, end):
+        for request in requests(past(nodes, count, start, end), REQUEST_SERIES):
             write(f"http://{server.address}", request)
         server.settle()
         rss = rss_mb(server.pid)

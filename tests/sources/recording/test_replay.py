@@ -156,14 +156,16 @@ def reports_of(found: Reading | None, problem: str | None = None) -> list[SlotRe
     return [SlotReport(0, H100, found, problem, {"nvml": 1})]
 
 
+def ticks_at(*seconds: float, age: float = 0.0) -> list[tuple[float, list[SlotReport]]]:
+    """Rounds in which the GPU was read, so long before."""
+    return [(second, reports_of(reading(second - age))) for second in seconds]
+
+
 @pytest.fixture(name="steady")
 def _steady(tmp_path: Path) -> Path:
     """Five seconds of one GPU."""
-    return written(
-        tmp_path / "steady.jsonl",
-        ((float(second), reports_of(reading(second))) for second in range(1, 6)),
-        {H100.uuid: {31: XidRecord(2, RECORDED_AT + 1)}},
-    )
+    xids = {H100.uuid: {31: XidRecord(2, RECORDED_AT + 1)}}
+    return written(tmp_path / "steady.jsonl", ticks_at(1.0, 2.0, 3.0, 4.0, 5.0), xids)
 
 
 class Stage:
@@ -236,43 +238,26 @@ def test_every_total_of_the_drivers_is_rebased() -> None:
 
 def test_a_total_that_fell_in_the_recording_falls_in_the_replay(tmp_path: Path) -> None:
     """A driver that started over is shown as it was."""
-    totals = (500.0, 600.0, 0.0, 100.0)
-    path = written(
-        tmp_path / "reset.jsonl",
-        (
-            (
-                float(second),
-                reports_of(
-                    dataclasses.replace(reading(second), vitals=Vitals(energy_joules=total))
-                ),
-            )
-            for second, total in enumerate(totals, 1)
-        ),
-    )
-    stage = Stage(path, loop=True)
+    ticks = []
+    for second, total in enumerate((500.0, 600.0, 0.0, 100.0), 1):
+        vitals = Vitals(energy_joules=total)
+        ticks.append((second, reports_of(dataclasses.replace(reading(second), vitals=vitals))))
+    stage = Stage(written(tmp_path / "reset.jsonl", ticks), loop=True)
 
     assert energies(stage.tick() for _ in range(6)) == [500.0, 600.0, 0.0, 100.0, 100.0, 200.0]
 
 
 def test_a_reading_keeps_its_age(tmp_path: Path) -> None:
     """A GPU that answered late was late; intervals are between readings, not between ticks."""
-    ages = (0.25, 0.0, 0.5)
-    path = written(
-        tmp_path / "late.jsonl",
-        (
-            (second, reports_of(reading(second - age)))
-            for second, age in zip((1.0, 2.0, 3.0), ages, strict=True)
-        ),
-    )
-    clock = ManualClock(PLAYED_AT, 5000.0)
-    replay = Replay(Recording(path), clock)
+    ticks = ticks_at(1.0, age=0.25) + ticks_at(2.0) + ticks_at(3.0, age=0.5)
+    stage = Stage(written(tmp_path / "late.jsonl", ticks))
     shown = []
-    for _ in ages:
-        replay.round(0.5)
-        found = replay.reports()[0].reading
+    for _ in ticks:
+        stage.replay.round(0.5)
+        found = stage.replay.reports()[0].reading
         assert found is not None
-        shown.append((clock.time() - found.timestamp_seconds, found.monotonic_seconds))
-        clock.advance(1.0)
+        shown.append((stage.real.time() - found.timestamp_seconds, found.monotonic_seconds))
+        stage.real.advance(1.0)
 
     assert shown == [(0.25, 4999.75), (0.0, 5001.0), (0.5, 5001.5)]
 
@@ -310,10 +295,7 @@ def test_ticks_are_played_one_by_one_whatever_the_jitter(tmp_path: Path) -> None
     """A recorder that was early or late by a third of an interval skips no tick here."""
     jitter = itertools.cycle((0.0, 0.3, -0.3, 0.2, -0.1))
     seconds = [second + next(jitter) for second in range(1, 31)]
-    path = written(
-        tmp_path / "jitter.jsonl", ((second, reports_of(reading(second))) for second in seconds)
-    )
-    stage = Stage(path)
+    stage = Stage(written(tmp_path / "jitter.jsonl", ticks_at(*seconds)))
     shown = energies(stage.tick() for _ in range(30))
 
     assert shown == [300.0 * second for second in seconds]
@@ -332,11 +314,7 @@ def test_a_late_publisher_loses_nothing(steady: Path) -> None:
 
 def test_a_hole_in_the_recording_is_a_hole(tmp_path: Path) -> None:
     """A GPU that was not read for ten seconds is stale for as long."""
-    path = written(
-        tmp_path / "hole.jsonl",
-        ((second, reports_of(reading(second))) for second in (1.0, 2.0, 12.0, 13.0)),
-    )
-    stage = Stage(path)
+    stage = Stage(written(tmp_path / "hole.jsonl", ticks_at(1.0, 2.0, 12.0, 13.0)))
     up = [stage.tick().gpus[0].up for _ in range(13)]
 
     assert up == [True] * 4 + [False] * 7 + [True] * 2
@@ -346,15 +324,12 @@ def test_an_unchanged_reading_stays_the_same_object(tmp_path: Path) -> None:
     """What later stages know by identity, they know of a replay too."""
     first, second = reading(1.0), reading(3.0)
     same = dataclasses.replace(second, board=first.board, health=first.health)
-    rounds = [(1.0, first), (2.0, first), (3.0, same)]
-    path = written(tmp_path / "same.jsonl", ((at, reports_of(found)) for at, found in rounds))
-    clock = ManualClock()
-    replay = Replay(Recording(path), clock)
+    ticks = [(at, reports_of(found)) for at, found in ((1.0, first), (2.0, first), (3.0, same))]
+    stage = Stage(written(tmp_path / "same.jsonl", ticks))
     shown = []
-    for _ in rounds:
-        replay.round(0.5)
-        clock.advance(1.0)
-        shown.append(replay.reports()[0].reading)
+    for _ in ticks:
+        stage.tick()
+        shown.append(stage.replay.reports()[0].reading)
 
     assert shown[0] is shown[1]
     assert shown[2] is not shown[1]
@@ -455,7 +430,7 @@ def test_a_replay_takes_the_place_of_the_driver(
 )
 def test_what_cannot_be_played_is_refused(tmp_path: Path, flags: list[str], message: str) -> None:
     """In one line, before anything is served."""
-    path = written(tmp_path / "fast.jsonl", [(1.0, reports_of(reading(1.0)))], interval=0.1)
+    path = written(tmp_path / "fast.jsonl", ticks_at(1.0), interval=0.1)
     settings = config.load(["--replay", str(path), *flags], {})
     with pytest.raises(ConfigError) as caught:
         as_played(settings)

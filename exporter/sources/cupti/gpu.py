@@ -48,7 +48,6 @@ class SampledGpu:
         self._index = index
         self._choices = choices
         self._clock = clock
-        self._host: Host | None = None
         self._session: SamplingSession | None = None
         self._metrics: tuple[Metric, ...] = ()
         self._read_at = 0.0
@@ -77,13 +76,9 @@ class SampledGpu:
         """Close the session; the next `step` may open one at once."""
         self._not_before = float("-inf")
         session, self._session = self._session, None
-        host, self._host = self._host, None
         if session is not None:
             with contextlib.suppress(CuptiError):
-                session.stop()
-        if host is not None:
-            with contextlib.suppress(CuptiError):
-                host.close()
+                session.close()
 
     def _open(self) -> None:
         library = self._choices.library
@@ -91,10 +86,10 @@ class SampledGpu:
         chip = chip_of(library, self._index)
         availability = availability_of(library, self._index)
         self._metrics = self._choices.of(chip, availability).metrics
-        self._host = Host(library, chip, availability)
-        session = SamplingSession(self._host, self._index, [each.name for each in self._metrics])
-        session.start()
-        self._session, self._read_at, self._poor = session, self._clock(), 0
+        names = [metric.name for metric in self._metrics]
+        self._session = SamplingSession(Host(library, chip, availability), self._index, names)
+        self._session.start()
+        self._read_at, self._poor = self._clock(), 0
 
     def _read(self, session: SamplingSession) -> Mapping[str, Any] | None:
         window, overflowed = session.read()

@@ -159,8 +159,7 @@ class SamplingSession:
     """Samples one GPU; every method may raise CuptiError."""
 
     def __init__(self, host: Host, index: int, metrics: Sequence[str]) -> None:
-        """Sample GPU `index`, of the `host`'s chip: the `metrics` are added to the host, which must
-        stay open."""
+        """Sample GPU `index`, of the `host`'s chip: the `metrics` are added to the host."""
         self._library = host.library
         self._index = index
         self._host = host
@@ -183,15 +182,11 @@ class SamplingSession:
         """Whether the next sample is the first one: it may begin long before the start."""
 
     def start(self) -> None:
-        """Acquire the GPU's counters and begin to sample."""
+        """Acquire the GPU's counters and begin to sample; after an error `stop` gives them back."""
         enabled = self._library.call(structures.PmSamplingEnable, device_index=self._index)
         self._object = enabled.p_pm_sampling_object
-        try:
-            self._begin()
-            self._make_image()
-        except CuptiError:
-            self.stop()
-            raise
+        self._begin()
+        self._make_image()
 
     def stop(self) -> None:
         """Release the GPU's counters."""
@@ -204,6 +199,13 @@ class SamplingSession:
         finally:
             self._sampling = False
             self._library.call(structures.PmSamplingDisable, p_pm_sampling_object=sampling)
+
+    def close(self) -> None:
+        """Release the GPU's counters, and free the host."""
+        try:
+            self.stop()
+        finally:
+            self._host.close()
 
     def read(self) -> tuple[SampledWindow, bool]:
         """Return what was sampled since the last read, or the start, and whether samples were lost:

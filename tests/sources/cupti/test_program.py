@@ -272,13 +272,16 @@ def test_what_a_gpu_lacks_is_asked_before_it_is_tried(play: Play, field: str) ->
     assert port.fake.calls("cuptiPmSamplingEnable", "cuptiDeviceGetChipName") == []
 
 
-def test_counters_that_somebody_else_has_are_waited_for(play: Play) -> None:
+@pytest.mark.parametrize("step", ["Enable", "SetConfig", "Start", "GetCounterDataSize"])
+def test_counters_that_somebody_else_has_are_waited_for(play: Play, step: str) -> None:
     """Meanwhile the session is closed, so that nothing of ours blocks the other program."""
-    _, port = play("fail cuptiPmSamplingEnable 26 2", seconds=24.0)
+    _, port = play(f"fail cuptiPmSampling{step} 26 2", seconds=24.0)
 
     assert port.states() == ["busy", "busy"]
     assert [when for when, _ in port.activities()] == [21.0, 22.0, 23.0]
-    assert port.fake.calls("cuptiPmSamplingEnable") == ["cuptiPmSamplingEnable"] * 3
+    held = port.fake.calls("cuptiPmSamplingEnable", "cuptiPmSamplingDisable")
+    pair = ["cuptiPmSamplingEnable", "cuptiPmSamplingDisable"]
+    assert held == (["cuptiPmSamplingEnable"] * 2 + pair if step == "Enable" else pair * 3)
 
 
 def test_a_gpu_that_worked_and_fails_for_good_has_a_new_process_tried(play: Play) -> None:

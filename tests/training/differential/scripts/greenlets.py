@@ -25,14 +25,12 @@ def loader(samples: int = 40) -> Any:
     return watched(DataLoader(Switching(samples), 4))
 
 
-def trained() -> None:
-    own = Own(0.01)
-    for batch in own.each(loader()):
-        own.learn(batch)
-    own.expect()
-
-
 def in_one() -> None:
+    def trained() -> None:
+        own = Own(0.01)
+        own.train(loader())
+        own.expect()
+
     gevent.spawn(trained).get()
 
 
@@ -88,11 +86,4 @@ def patched() -> None:
 
 
 if __name__ == "__main__":
-    cases(
-        in_one,
-        called_by_greenlets,
-        read_ahead,
-        killed_in_next,
-        timed_out,
-        patched,
-    )
+    cases()

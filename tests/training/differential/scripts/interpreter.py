@@ -161,8 +161,7 @@ def traced_by_one_that_raises() -> None:
 def profiled_by_torch() -> None:
     own = Own()
     with torch.autograd.profiler.profile(use_kineto=False) as profile:
-        for batch in own.each(loader()):
-            own.learn(batch)
+        own.train(loader())
     names = {one.key: one.count for one in profile.key_averages()}
     print(sorted((name, count) for name, count in names.items() if "DataLoader" in name))
     print(sorted((name, count) for name, count in names.items() if "Optimizer" in name))
@@ -187,8 +186,7 @@ def warnings_are_errors() -> None:
     print(len(one))
     warnings.simplefilter("error")
     try:
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
     except UserWarning:
         own.expect(clock=False)
         raise
@@ -252,27 +250,10 @@ def random_numbers_are_its_own() -> None:
 def modules_are_its_own() -> None:
     """What a job sees in ``sys.modules`` and on its path by usual names is its own."""
     own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     print([name for name in sys.modules if name.split(".")[0] in ("exporter", "sitecustomize")])
     print([one.name for one in threading.enumerate()], gc.isenabled(), sys.gettrace())
     own.expect(clock=False)
 
 
-cases(
-    iterators_are_freed,
-    batches_are_freed,
-    loaders_and_models_are_freed,
-    exceptions_hold_no_more,
-    dropped_midway,
-    deep_in_recursion,
-    at_the_limit,
-    traced_by_one_that_raises,
-    profiled_by_torch,
-    warnings_are_errors,
-    in_a_coroutine,
-    in_two_coroutines,
-    asked_by_asyncio,
-    random_numbers_are_its_own,
-    modules_are_its_own,
-)
+cases()

@@ -52,8 +52,7 @@ def of_the_base_class() -> None:
 def by_map() -> None:
     own = Own(BODY)
     own.asks()
-    for batch in own.each(map(next, itertools.repeat(batches()))):
-        own.learn(batch)
+    own.train(map(next, itertools.repeat(batches())))
     own.expect()
 
 
@@ -135,8 +134,7 @@ def kept_and_dropped() -> None:
                     break
 
     own = Own(BODY)
-    for batch in own.each(Prefetcher(watched(DataLoader(Pairs(40, SECONDS), 4)))):
-        own.learn(batch)
+    own.train(Prefetcher(watched(DataLoader(Pairs(40, SECONDS), 4))))
     own.expect()
 
 
@@ -151,19 +149,8 @@ def described() -> None:
     print("__next__" in vars(_BaseDataLoaderIter), "__next__" in vars(type(found)))
     print(_BaseDataLoaderIter.__next__ is type(found).__next__)
     own = Own()
-    for batch in own.each(found):
-        own.learn(batch)
+    own.train(found)
     own.expect(clock=False)
 
 
-cases(
-    kept,
-    of_the_base_class,
-    by_map,
-    by_super,
-    wrapped_by_the_job,
-    put_back_by_the_job,
-    only_looked_at,
-    kept_and_dropped,
-    described,
-)
+cases()

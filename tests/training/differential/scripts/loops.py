@@ -59,15 +59,13 @@ def zipped_unlike() -> None:
 
 def sliced() -> None:
     own = Own(BODY)
-    for batch in own.each(itertools.islice(loader(), 7)):
-        own.learn(batch)
+    own.train(itertools.islice(loader(), 7))
     own.expect(share=False)
 
 
 def chained() -> None:
     own = Own(BODY)
-    for batch in own.each(itertools.chain(loader(20), loader(24))):
-        own.learn(batch)
+    own.train(itertools.chain(loader(20), loader(24)))
     own.expect()
 
 
@@ -99,8 +97,7 @@ def persistent_twice() -> None:
     own = Own(BODY)
     one = loader(num_workers=1, persistent_workers=True)
     for _ in range(2):
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
     own.expect()
 
 
@@ -116,8 +113,7 @@ def interleaved() -> None:
 
 def unsized() -> None:
     own = Own(BODY)
-    for batch in own.each(watched(DataLoader(Stream(48, SECONDS), 4))):
-        own.learn(batch)
+    own.train(watched(DataLoader(Stream(48, SECONDS), 4)))
     own.expect()
 
 
@@ -181,8 +177,7 @@ def endless() -> None:
             yield from loader(20)
 
     own = Own(BODY)
-    for batch in own.each(itertools.islice(forever(), 12)):
-        own.learn(batch)
+    own.train(itertools.islice(forever(), 12))
     own.expect(counted=False, share=False)
 
 
@@ -197,11 +192,9 @@ def unpacked() -> None:
 
 def empty() -> None:
     own = Own()
-    for batch in own.each(watched(DataLoader(Stream(0), 4))):
-        own.learn(batch)
+    own.train(watched(DataLoader(Stream(0), 4)))
     print(list(DataLoader([], 4)))
-    for batch in own.each(watched(DataLoader(Pairs(8), 4))):
-        own.learn(batch)
+    own.train(watched(DataLoader(Pairs(8), 4)))
     own.expect(clock=False)
 
 
@@ -219,22 +212,4 @@ def collated() -> None:
     own.expect(counted=False, clock=False)
 
 
-cases(
-    while_next,
-    zipped,
-    zipped_unlike,
-    sliced,
-    chained,
-    nested,
-    broken_off,
-    persistent_twice,
-    interleaved,
-    unsized,
-    whole_samples,
-    loader_in_dataset,
-    prefetched,
-    endless,
-    unpacked,
-    empty,
-    collated,
-)
+cases()

@@ -165,17 +165,4 @@ def decorated_by_autocast() -> None:
     own.expect(clock=False, precision="bf16")
 
 
-cases(
-    accumulated,
-    accumulated_with_a_rest,
-    adversaries,
-    each_parameter_its_own,
-    with_closure,
-    with_scheduler_and_hooks,
-    scaled,
-    without_any,
-    full_batch,
-    in_bfloat16,
-    under_autocast,
-    decorated_by_autocast,
-)
+cases()

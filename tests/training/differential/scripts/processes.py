@@ -17,8 +17,7 @@ from tests.training.differential.own import FILE, Own, Pairs, cases, quiet, unkn
 
 def train(name: str, samples: int = 40) -> None:
     own = Own()
-    for batch in own.each(watched(DataLoader(Pairs(samples), 4))):
-        own.learn(batch)
+    own.train(watched(DataLoader(Pairs(samples), 4)))
     own.expect(clock=False, case=name)
 
 
@@ -103,8 +102,7 @@ def replaced() -> None:
     """The job becomes another program in the same process."""
     if "again" in sys.argv:
         again = Own()
-        for batch in again.each(DataLoader(Pairs(40), 4)):
-            again.learn(batch)
+        again.train(DataLoader(Pairs(40), 4))
         print(again.result())
         return
     own = Own()
@@ -121,13 +119,4 @@ if __name__ == "__main__":
         replaced()
     else:
         assert FILE.is_absolute()
-        cases(
-            forked,
-            spawned,
-            from_a_server,
-            forked_in_the_loop,
-            forked_to_save,
-            in_a_pool,
-            by_command,
-            replaced,
-        )
+        cases()

@@ -53,8 +53,7 @@ def in_the_loop() -> None:
 def after_the_loop() -> None:
     own = Own(BODY)
     for _ in range(2):
-        for batch in own.each(loader()):
-            own.learn(batch)
+        own.train(loader())
         timed(own, torch.save, [own.model, own.optimizer, Slow()], "model.pt")
         own.ended = time.perf_counter()
     own.expect(phases=["data", "checkpoint"])
@@ -122,15 +121,13 @@ def of_loaders() -> None:
         except NotImplementedError as error:
             print(error)
     for other in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
-        for batch in own.each(other):
-            own.learn(batch)
+        own.train(other)
     own.expect(clock=False)
 
 
 def of_optimizers() -> None:
     own = Own()
-    for batch in own.each(loader()):
-        own.learn(batch)
+    own.train(loader())
     for other in (copy.deepcopy(own.optimizer), pickle.loads(pickle.dumps(own.optimizer))):
         print(type(other).__name__, other.state_dict() == own.optimizer.state_dict())
         other.step()
@@ -141,14 +138,4 @@ def of_optimizers() -> None:
     own.expect(clock=False)
 
 
-cases(
-    in_the_loop,
-    after_the_loop,
-    before_any_loop,
-    by_safetensors,
-    distributed_checkpoint,
-    what_cannot_be,
-    save_is_a_function,
-    of_loaders,
-    of_optimizers,
-)
+cases()

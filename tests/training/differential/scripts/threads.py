@@ -47,8 +47,7 @@ def started_bare() -> None:
     for _ in range(5):
         _thread.start_new_thread(next, (batches,))
         time.sleep(0.15)
-    for batch in own.each(batches):
-        own.learn(batch)
+    own.train(batches)
     print(own.steps)
     own.expect(counted=False, clock=False, degraded=None)
 
@@ -73,17 +72,16 @@ def in_the_background() -> None:
     helped(own)
 
 
-def wholly(*arguments: Any) -> None:
+def wholly() -> None:
     """Everything happens in one thread that is not the main one."""
 
     def train() -> None:
         own = Own(BODY)
         for _ in range(2):
-            for batch in own.each(loader()):
-                own.learn(batch)
+            own.train(loader())
         own.expect()
 
-    thread = threading.Thread(target=train, args=arguments)
+    thread = threading.Thread(target=train)
     thread.start()
     thread.join()
 
@@ -162,14 +160,4 @@ def saved_in_a_thread() -> None:
     own.expect(phases=["data"])
 
 
-cases(
-    submitted_next,
-    started_bare,
-    in_the_background,
-    wholly,
-    two_at_once,
-    steps_in_a_pool,
-    steps_in_backward,
-    backward_in_a_thread,
-    saved_in_a_thread,
-)
+cases()

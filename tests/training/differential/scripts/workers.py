@@ -18,8 +18,7 @@ def trained(epochs: int, data: Any = None, **options: Any) -> None:
     own = Own(BODY)
     one = watched(DataLoader(data or Pairs(48, 0.006), 4, **options))
     for _ in range(epochs):
-        for batch in own.each(one):
-            own.learn(batch)
+        own.train(one)
     settings = {"workers": options["num_workers"], "pin_memory": False}
     own.expect(loader=settings)
 
@@ -82,12 +81,4 @@ def reset_midway() -> None:
 
 
 if __name__ == "__main__":
-    cases(
-        two,
-        persistent,
-        of_a_stream,
-        out_of_order,
-        of_words,
-        slow_start,
-        reset_midway,
-    )
+    cases()

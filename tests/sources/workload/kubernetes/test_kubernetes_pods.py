@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from exporter.model.workload import Allocation, DeviceName, Workload
+from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
 from exporter.sources.interface import WorkloadOptions
 from exporter.sources.poller import Busy, PolledSource, Unreadable
-from exporter.sources.workload.kubernetes.kubernetes_pods import Kubelet, prepare
+from exporter.sources.workload.kubernetes.kubernetes_pods import Kubelet, own_pod, prepare
 from tests.clocks import ManualClock
 from tests.sources.workload.kubernetes.conftest import StartKubelet
 from tests.sources.workload.kubernetes.kubelet import LIST_PODS, FakeKubelet, Refused
@@ -44,6 +45,12 @@ def _options(kubelet: FakeKubelet, pods_kubelet: FakeKubelet | None = None) -> W
     )
 
 
+def _read(kubelet: Kubelet) -> WorkloadReport:
+    report = kubelet.read()
+    assert report is not None
+    return report
+
+
 def _allocation(uid: str = "", name: str = "train-0") -> Allocation:
     workload = Workload("kubernetes", "team-a", name, "main", id=uid)
     return Allocation(DeviceName(uuid=GPU), workload)
@@ -66,9 +73,7 @@ def test_what_cannot_be_looked_for_is_unreadable(tmp_path: Path) -> None:
 
 def test_without_the_pods_api_pods_have_only_their_names(start_kubelet: StartKubelet) -> None:
     """All that is given away is known; what is not listed is free."""
-    report = Kubelet(_options(start_kubelet(TRAIN)), {}).read()
-
-    assert report is not None
+    report = _read(Kubelet(_options(start_kubelet(TRAIN)), {}))
     assert report.allocations == (_allocation(),)
     assert report.allocates
     assert report.named == {}
@@ -82,8 +87,7 @@ def test_resources_that_the_user_names_are_gpus_too(start_kubelet: StartKubelet)
         ((), []),
         (("example.com/gpu",), [DeviceName(minor=3, gpu_instance=2)]),
     ):
-        report = Kubelet(replace(options, kubernetes_resources=resources), {}).read()
-        assert report is not None
+        report = _read(Kubelet(replace(options, kubernetes_resources=resources), {}))
         assert [each.device for each in report.allocations] == devices
 
 
@@ -96,9 +100,7 @@ def test_the_pods_api_completes_it(start_kubelet: StartKubelet) -> None:
     kubelet, other = start_kubelet(TRAIN), start_kubelet(listed, LIST_PODS)
     options = replace(_options(kubelet, other), kubernetes_pod_labels=re.compile("team"))
 
-    report = Kubelet(options, {}).read()
-
-    assert report is not None
+    report = _read(Kubelet(options, {}))
     assert report.allocations == (_allocation(UID),)
     assert report.named == {
         UID: Workload("kubernetes", "team-a", "train-0", id=UID),
@@ -113,8 +115,7 @@ def test_a_pod_that_has_ended_has_no_gpu(start_kubelet: StartKubelet) -> None:
     kubelet = start_kubelet(TRAIN)
     other = start_kubelet(pods(described("team-a", "train-0", UID, phase="Failed")), LIST_PODS)
     asked = Kubelet(_options(kubelet, other), {})
-    report = asked.read()
-    assert report is not None
+    report = _read(asked)
     assert report.allocations == ()
 
     old, new = described("team-a", "train-0", UID, phase="Failed"), "uid-2"
@@ -123,8 +124,7 @@ def test_a_pod_that_has_ended_has_no_gpu(start_kubelet: StartKubelet) -> None:
         [described("team-a", "train-0", new), old],
     ):
         other.answer = pods(*both)
-        report = asked.read()
-        assert report is not None
+        report = _read(asked)
         assert report.allocations == (_allocation(new),)
 
 
@@ -141,8 +141,7 @@ def test_a_pods_api_that_fails_harms_nothing_else(
     other.answer = Refused(grpc.StatusCode.FAILED_PRECONDITION, "not ready")
     for answer in (other.answer, b"\x0a\x05no", b"\x08"):
         other.answer = answer
-        report = asked.read()
-        assert report is not None
+        report = _read(asked)
         assert first is not None
         assert report.named == first.named != {}
         assert report.allocations == (_allocation(UID),)
@@ -191,8 +190,7 @@ def test_a_gpu_that_cannot_be_named_leaves_open_which_are_free(
     kubelet = start_kubelet(pod_resources(pod("team-a", "train-0", container("main", GPU), odd)))
     asked = Kubelet(_options(kubelet), {})
     for _ in range(2):
-        report = asked.read()
-        assert report is not None
+        report = _read(asked)
         assert report.allocations == (_allocation(),)
         assert not report.allocates
 
@@ -200,8 +198,7 @@ def test_a_gpu_that_cannot_be_named_leaves_open_which_are_free(
     assert "not known which GPUs 5 devices are" in line
     assert line.endswith(f"'{GPU}-2', …")
     kubelet.answer = TRAIN
-    report = asked.read()
-    assert report is not None
+    report = _read(asked)
     assert report.allocates
 
 
@@ -221,10 +218,23 @@ def test_our_own_pod_and_those_that_only_watch_have_no_gpu(start_kubelet: StartK
         "POD_NAMESPACE": "monitoring",
     }
 
-    report = Kubelet(options, environment).read()
-
-    assert report is not None
+    report = _read(Kubelet(options, environment))
     assert report.allocations == (_allocation(),)
+
+
+def test_our_own_pod_is_named_as_its_host_unless_the_manifest_says_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The name of a DaemonSet's pod has a random end; outside a pod there is none."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "roofline-exporter-abcde")
+    assert own_pod({"POD_NAME": "x"}) is None
+    pattern = own_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"})
+    assert pattern is not None
+    assert pattern.fullmatch("any/roofline-exporter-abcde")
+    assert not pattern.fullmatch("any/other")
+    named = own_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1", "POD_NAME": "roofline.x"})
+    assert named is not None
+    assert not named.fullmatch("any/roofline-x")
 
 
 def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubelet) -> None:
@@ -240,9 +250,7 @@ def test_a_later_pod_that_has_ended_takes_nothing_away(start_kubelet: StartKubel
     )
     other.answer = pods(*listed, described("team-a", "train-1", "uid-1", phase="Failed"))
 
-    report = asked.read()
-
-    assert report is not None
+    report = _read(asked)
     assert report.allocations == (_allocation(UID),)
 
 

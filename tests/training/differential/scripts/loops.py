@@ -212,4 +212,17 @@ def collated() -> None:
     own.expect(counted=False, clock=False)
 
 
+def without_a_shape() -> None:
+    """Nested tensors, of which it is not known how many samples they have."""
+    own = Own()
+    nested = watched(
+        DataLoader(Pairs(), 4, collate_fn=lambda pairs: torch.nested.nested_tensor(pairs[0]))
+    )
+    for batch in nested:
+        own.batches += 1
+        own.learn((batch.to_padded_tensor(0)[:1], torch.ones(1, 1)))
+    own.samples = None
+    own.expect(clock=False)
+
+
 cases()

@@ -145,11 +145,12 @@ class Receiver:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training-reports", daemon=True)
         self.problem: str | None = None
-        """Why no socket could be made, in one line; None while there is one."""
+        """Why no socket could be made, in one line; None while there is one, or before the first
+        try."""
 
     @property
     def up(self) -> bool:
-        """Whether there is a socket."""
+        """Whether there is a socket, so that reports can arrive."""
         return self._endpoint is not None
 
     def start(self) -> None:

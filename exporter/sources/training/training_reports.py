@@ -37,13 +37,12 @@ class TrainingOptions:
     procfs: str = PROCFS
 
 
-class TrainingSource:
+class TrainingSource(Receiver):
     """Receives reports on its own thread; thread-safe."""
 
     name = TRAINING
 
     def __init__(self, options: TrainingOptions, clock: Clock) -> None:
-        self._clock = clock
         self._refusals = Refusals(clock)
         self._ledger = Ledger(
             clock,
@@ -52,17 +51,9 @@ class TrainingSource:
             options.max_ranks,
             owners=options.owners,
         )
-        self._inbox = Inbox(self._take, self._refusals, clock)
-        self._receiver = Receiver(options.paths, options.access, self._inbox, clock)
         self._failure_logged_at = float("-inf")
-
-    def start(self) -> None:
-        """Begin to receive reports, once a socket can be bound."""
-        self._receiver.start()
-
-    def stop(self) -> None:
-        """Stop receiving; remove the socket's file."""
-        self._receiver.stop()
+        inbox = Inbox(self._take, self._refusals, clock)
+        super().__init__(options.paths, options.access, inbox, clock)
 
     def reports(self) -> tuple[TrainingReport, ...]:
         """Return the last report of each process, unless that is more than five minutes ago."""
@@ -83,16 +74,6 @@ class TrainingSource:
     def quota_hits_total(self) -> Mapping[str, int]:
         """How many of them exceeded a limit, by class of sender."""
         return self._refusals.quota_hits()
-
-    @property
-    def up(self) -> bool:
-        """Whether reports can arrive."""
-        return self._receiver.up
-
-    @property
-    def problem(self) -> str | None:
-        """Why no reports can arrive, in one line; None while they can, or before the first try."""
-        return self._receiver.problem
 
     def _take(self, arrival: Arrival) -> None:
         claim = decode(arrival.data)

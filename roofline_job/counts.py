@@ -22,11 +22,9 @@ FLOPS = 10**24
 
 
 def amount(number: object, most: int) -> float:
-    """Return a number that the job states, as it is reported.
+    """Return a number that the job states, as it is reported; raise TypeError or ValueError.
 
-    Raises:
-        TypeError: it is not a number. Tensors are refused too: reading one may wait for the GPU.
-        ValueError: it is negative, too large, or not a number at all.
+    Tensors are refused too: reading one may wait for the GPU.
     """
     if type(number) is not int:
         if not isinstance(number, Real):
@@ -35,13 +33,6 @@ def amount(number: object, most: int) -> float:
     if not 0 <= number <= most:
         raise ValueError(f"{number!r} is not from 0 to {most:g}")
     return number
-
-
-@dataclass(slots=True)
-class Tally:
-    """The batches that one watched iterable gave in an episode."""
-
-    batches: int = 0
 
 
 @dataclass(slots=True)
@@ -67,8 +58,8 @@ class Stepping:
 class Episode:
     """The counts from one opening to the next."""
 
-    tallies: dict[int, Tally] = field(default_factory=dict)
-    """By the key of the iterable."""
+    tallies: dict[int, int] = field(default_factory=dict)
+    """Batches, by the key of the iterable that gave them."""
     stepping: dict[int, Stepping] = field(default_factory=dict)
     """By the id of the optimizer."""
     own_steps: int = 0
@@ -78,7 +69,7 @@ class Episode:
 
     def batches(self) -> int:
         """Return the batches of all loops."""
-        return sum([tally.batches for tally in list(self.tallies.values())])
+        return sum(self.tallies.copy().values())
 
     def most_steps(self) -> int:
         """Return the steps of the busiest optimizer."""
@@ -92,7 +83,7 @@ class Episode:
             return self.most_steps()
         if optimizer_seen:
             return 0
-        return max([tally.batches for tally in list(self.tallies.values())], default=0)
+        return max(self.tallies.copy().values(), default=0)
 
     def all_flops(self, steps: int) -> float | None:
         """Return the FLOPs; None where the job states none."""
@@ -115,9 +106,10 @@ class Counts:
         self._most: tuple[int, float | None] = (0, None)
         """The highest steps and FLOPs that `totals` has returned."""
 
-    def tally(self, key: int) -> Tally:
-        """Return where the batches of one watched iterable are counted in this episode."""
-        return self.episode.tallies.setdefault(key, Tally())
+    def add_batches(self, key: int, batches: int) -> None:
+        """Count batches of the iterable with this key."""
+        tallies = self.episode.tallies
+        tallies[key] = tallies.get(key, 0) + batches
 
     def add_samples(self, key: int, samples: float) -> None:
         """Count the samples of a batch of the loop with this key."""

@@ -20,7 +20,7 @@ from weakref import ref
 
 from . import identity
 from .captures import CAPTURES
-from .counts import FLOPS, SAMPLES, Tally, amount
+from .counts import FLOPS, SAMPLES, amount
 from .cuda_idle import IdlePair
 from .degraded import CHECKPOINTS, STATED, Part
 from .exact_types import attribute, without_torch_function
@@ -119,8 +119,8 @@ class Loop:
         self._pending_samples: float | None = None
         self._gradient: tuple[int, int] | None = None
         self._account: ThreadAccount | None = None
-        self._tally: Tally | None = None
-        """Where batches count; None while they are pending, and before the first."""
+        self._counts = False
+        """Whether its batches count; not while they are pending, nor before the first."""
         self._body_ns = 0
         """Time in the body outside phases, while `is_pending`."""
         self._body_from_ns = self._body_claimed_ns = 0
@@ -170,8 +170,8 @@ class Loop:
                     self._go_on(account)
             elif self.is_pending:
                 self.leave_body()
-            peek = None if self._tally is None else self.peek
-            if peek is not None:
+            peek = self.peek
+            if peek is not None and self._counts:
                 asked_ns = account.clock()
                 if asked_ns >= account.due_ns:
                     account.loader = peek()
@@ -237,11 +237,10 @@ class Loop:
                     self.close()
                 else:
                     account.in_body = self
-                    tally = self._tally
-                    if tally is None:
+                    if not self._counts:
                         self._add_pending(account, batch, own_ns)
                     else:
-                        tally.batches += 1
+                        account.counts.add_batches(self.key, 1)
                         if self.samples is not None:
                             self._add_samples(account, self.samples(batch))
                     if account.flops is not None:
@@ -276,7 +275,7 @@ class Loop:
             if account.thread == get_ident():
                 self._decide(account)
             account.close_loop(self)
-            self._tally = None
+            self._counts = False
 
     def _go_on(self, account: ThreadAccount) -> None:
         """Resume after another loop, or begin."""
@@ -351,8 +350,8 @@ class Loop:
     def _commit(self, account: ThreadAccount) -> None:
         """Count the pending batches, and all later ones."""
         self.is_pending = False
-        self._tally = account.counts.tally(self.key)
-        self._tally.batches += self._pending_batches
+        self._counts = True
+        account.counts.add_batches(self.key, self._pending_batches)
         self._add_samples(account, self._pending_samples)
         if self.pending_flops:
             account.counts.add_flops(self.pending_flops)

@@ -85,7 +85,7 @@ def test_a_report_tells_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     account.loader = {"workers": 4, "prefetch_factor": 2, "pin_memory": True, "ready_batches": 3}
     degraded.FOUND.update({"checkpoints": "a\nb", "client": "other"})
     _let_it_have(account, 100, 25_600, {"data": 1_500_000_000}, {"data": 7, "logging": 0}, 1.5e25)
-    account.counts.tally(1).batches = 200
+    account.counts.add_batches(1, 200)
     account.wall_ns = 12_500_000_001
     report = Report(account)
     for ending in (False, True):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .command import PROGRAM, first_environment
+from .summary import VARIABLE
 
 STOPPED, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -27,8 +28,6 @@ INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inject")
 """The folder that holds nothing but a sitecustomize.py."""
 
 SWITCH = "ROOFLINE_JOB_INSTRUMENT"
-SUMMARY_VARIABLE = "ROOFLINE_JOB_SUMMARY"
-"""As in ``summary``."""
 
 SUMMARY = "Start a training job that measures its own stalls, unchanged."
 
@@ -99,15 +98,8 @@ class Options:
     report: str | None = None
 
 
-def main(
-    words: Sequence[str],
-    environ: Mapping[str, str] | None = None,
-    beside_daemon: BesideDaemon | None = None,
-) -> int:
-    """Become the command that follows ``run``; return an exit code if that fails.
-
-    `environ` is by default the one that this process was given.
-    """
+def main(words: Sequence[str], beside_daemon: BesideDaemon | None = None) -> int:
+    """Become the command that follows ``run``; return an exit code if that fails."""
     try:
         options = parse(words)
         if options.helps:
@@ -115,7 +107,7 @@ def main(
         variables = added(options.job, counts_flops=options.counts_flops)
         if options.prints:
             return _print(exports(variables))
-        given = first_environment() if environ is None else environ
+        given = first_environment()
         if options.summary is not None:
             from . import summary_file
 
@@ -138,11 +130,7 @@ def main(
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Read the words after ``run``.
-
-    Raises:
-        UsageError: something is wrong with one of them, or missing.
-    """
+    """Read the words after ``run``; raise UsageError."""
     own, command = list(words), list[str]()
     switches: set[str] = set()
     values: dict[str, str] = {}
@@ -198,10 +186,7 @@ def _did_you_mean(name: str) -> str:
 
 
 def added(job: str | None, *, counts_flops: bool = False) -> dict[str, str]:
-    """Return the variables that make every Python of a job instrument itself.
-
-    The folder goes in front of what the job has on PYTHONPATH already.
-    """
+    """Return the variables that make every Python of a job instrument itself."""
     if os.pathsep in INJECT:
         raise UsageError(f"run: {INJECT}: PYTHONPATH cannot name a folder with {os.pathsep!r}")
     named = {} if job is None else {"ROOFLINE_JOB_NAME": job}
@@ -216,12 +201,12 @@ def job_environment(
 
     One that is not quiet asks for the line at the end: the first process of the job is this one.
     """
-    kept = {name: value for name, value in environ.items() if name != SUMMARY_VARIABLE}
+    kept = {name: value for name, value in environ.items() if name != VARIABLE}
     if kept.get(SWITCH) == "0":
         return kept
     inherited = kept.get("PYTHONPATH", "")  # an empty entry would be the current folder
     entries = [variables["PYTHONPATH"], *([inherited] if inherited else [])]
-    summary = {} if quiet else {SUMMARY_VARIABLE: str(os.getpid())}
+    summary = {} if quiet else {VARIABLE: str(os.getpid())}
     return {**kept, **variables, **summary, "PYTHONPATH": os.pathsep.join(entries)}
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from roofline_job import identity, phase, process, reporter, summary, summary_file, watch
-from roofline_job.launch import SUMMARY_VARIABLE, job_environment
+from roofline_job.launch import job_environment
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
 from tests.training.listener import Listener
@@ -142,9 +142,8 @@ def test_flops_are_divided_by_the_time_since_they_count(
     assert capsys.readouterr().err.endswith(" for data, 1.5 TFLOP/s\n")
 
 
-def test_the_variable_is_that_of_the_launcher() -> None:
-    """The launcher imports nothing of the client."""
-    assert SUMMARY_VARIABLE == summary.VARIABLE
+def test_the_launcher_asks_for_the_line() -> None:
+    """In its own process, which becomes the job; and `begin` for the file."""
     assert summary_file.VARIABLE == summary.FILE_VARIABLE
     variables, off = {"PYTHONPATH": "/inject"}, {"ROOFLINE_JOB_INSTRUMENT": "0"}
     asked = {**variables, summary.VARIABLE: str(os.getpid())}

@@ -8,7 +8,6 @@ import pwd
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from exporter.model.reading import Memory
 from exporter.sources.proc.work_class import classify
@@ -196,39 +195,30 @@ class CpuUse:
         return found
 
 
-class _Look(NamedTuple):
-    """The last sample of one process, at a monotonic time."""
-
-    found: bool | None
-    at: float
-
-
 class Mapped:
     """The processes on one GPU, by whether they have mapped Transformer Engine."""
 
     def __init__(self, procfs: str) -> None:
         self._procfs = procfs
-        self._looks: dict[tuple[int, int], _Look] = {}
-        """By PID and start time, because PIDs are used again."""
+        self._looks: dict[tuple[int, int], tuple[bool | None, float]] = {}
+        """The last answer and when it was read, by PID and start time: PIDs are used again."""
 
     def of(self, pids: Iterable[int], now: float) -> dict[int, bool | None]:
         """Return whether it is mapped, by PID, at the monotonic time `now`; None if unreadable.
 
         All other processes are forgotten.
         """
-        looks: dict[tuple[int, int], _Look] = {}
-        found: dict[int, bool | None] = {}
-        for pid in set(pids):
+        found: dict[int, bool | None] = dict.fromkeys(pids)
+        before, self._looks = self._looks, {}
+        for pid in found:
             started = start_time(self._procfs, pid)
             if started is None:
-                found[pid] = None
                 continue
-            look = self._looks.get((pid, started))
-            if look is None or (not look.found and now >= look.at + LOOK_AGAIN_SECONDS):
-                look = _Look(maps_transformer_engine(self._procfs, pid), now)
-            looks[pid, started] = look
-            found[pid] = look.found
-        self._looks = looks
+            is_mapped, at = before.get((pid, started), (None, float("-inf")))
+            if not is_mapped and now >= at + LOOK_AGAIN_SECONDS:
+                is_mapped, at = maps_transformer_engine(self._procfs, pid), now
+            self._looks[pid, started] = is_mapped, at
+            found[pid] = is_mapped
         return found
 
 

@@ -73,12 +73,7 @@ class Cause:
 
 
 def condition(text: str) -> Condition:
-    """Read ``workers_count == 0``: evidence, relation, and a number or a threshold's name.
-
-    Raises:
-        KeyError: there is no such relation or threshold.
-        ValueError: these are not three words.
-    """
+    """Read ``workers_count == 0``: evidence, relation, and a number or a threshold's name."""
     name, relation, limit = text.split(" ")
     return name, _RELATIONS[relation], THRESHOLDS[limit] if limit in THRESHOLDS else float(limit)
 

@@ -69,10 +69,7 @@ class WatchedThread:
     """One thread, until ProcessLookupError; a later thread with the same id is another one."""
 
     def __init__(self, procfs: str, pid: int, tid: int, waits: tuple[str, ...]) -> None:
-        """Open it; `waits` are the functions in which it is at rest.
-
-        Raises OSError where it cannot be seen.
-        """
+        """Open it, or raise OSError; `waits` are the functions in which it is at rest."""
         folder = f"{procfs}/{pid}/task/{tid}"
         self.tid = tid
         self._waits = waits
@@ -100,11 +97,8 @@ class WatchedThread:
             os.close(self._opened.pop())
 
     def state(self) -> str:
-        """Return its state by a letter of `exporter.model.host`.
-
-        A thread at rest that has run since the last call is only asleep: it may have worked.
-
-        Raises ProcessLookupError if it is gone.
+        """Return its state by a letter of `exporter.model.host`; raise ProcessLookupError if it is
+        gone. A thread at rest that has run since the last call is only asleep: it may have worked.
         """
         where, letter = self._where(), "S"
         if not where.startswith(self._waits):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.proc.procfs import TICKS_PER_SECOND, CpuUse
+from tests.sources.proc.processes import process
 
 BUSY_AND_TELL = """
 import sys, time
@@ -21,13 +22,6 @@ for line in sys.stdin:
 """
 
 
-def stat(root: Path, pid: int, utime: object, stime: object, started: int = 100) -> None:
-    folder = root / str(pid)
-    folder.mkdir(exist_ok=True)
-    fields = ["S", *["0"] * 10, str(utime), str(stime), "900", "900", *["0"] * 4, str(started)]
-    (folder / "stat").write_text(f"{pid} (a) b) {' '.join(fields)} 0 0")
-
-
 def test_a_real_process() -> None:
     """What it uses while it computes, and nothing while it waits; the kernel counts in ticks."""
     with subprocess.Popen(
@@ -35,8 +29,8 @@ def test_a_real_process() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as process:
-        into, out = process.stdin, process.stdout
+    ) as child:
+        into, out = child.stdin, child.stdout
         assert into is not None
         assert out is not None
 
@@ -45,7 +39,7 @@ def test_a_real_process() -> None:
             return float(out.readline())
 
         begun = compute(0.0)
-        use, pid = CpuUse("/proc"), process.pid
+        use, pid = CpuUse("/proc"), child.pid
         assert use.of([pid], 100.0) == {}
         used = compute(0.5) - begun
         assert used >= 0.5
@@ -57,9 +51,9 @@ def test_a_real_process() -> None:
 def test_threads_count_and_children_do_not(tmp_path: Path) -> None:
     """User and system time of all threads, over the time between the reads: 3 s in 2 s."""
     use = CpuUse(str(tmp_path))
-    stat(tmp_path, 7, 10 * TICKS_PER_SECOND, 5 * TICKS_PER_SECOND)
+    process(tmp_path, 7, b"a) b", times=(10 * TICKS_PER_SECOND, 5 * TICKS_PER_SECOND))
     assert use.of([7], 50.0) == {}
-    stat(tmp_path, 7, 12 * TICKS_PER_SECOND, 6 * TICKS_PER_SECOND)
+    process(tmp_path, 7, b"a) b", times=(12 * TICKS_PER_SECOND, 6 * TICKS_PER_SECOND))
     assert use.of([7, 7], 52.0) == {7: 1.5}
     assert use.of([7], 52.0) == {}, "no time has passed"
 
@@ -67,11 +61,11 @@ def test_threads_count_and_children_do_not(tmp_path: Path) -> None:
 def test_a_pid_that_is_used_again_begins_anew(tmp_path: Path) -> None:
     """So does one that was not asked for meanwhile; a count that falls is 0."""
     use = CpuUse(str(tmp_path))
-    stat(tmp_path, 7, 1, 1)
-    stat(tmp_path, 8, 100, 0)
+    process(tmp_path, 7, times=(1, 1))
+    process(tmp_path, 8, times=(100, 0))
     use.of([7, 8], 1.0)
-    stat(tmp_path, 7, 900, 900, started=200)
-    stat(tmp_path, 8, 50, 0)
+    process(tmp_path, 7, times=(900, 900), started=200)
+    process(tmp_path, 8, times=(50, 0))
     assert use.of([7, 8], 2.0) == {8: 0.0}
     use.of([], 3.0)
     assert use.of([8], 4.0) == {}
@@ -82,7 +76,7 @@ def test_a_line_that_cannot_be_read_is_left_out(
     tmp_path: Path, times: tuple[object, object]
 ) -> None:
     """And a process that is not there."""
-    stat(tmp_path, 7, *times)
+    process(tmp_path, 7, times=times)
     use = CpuUse(str(tmp_path))
     for now in (1.0, 2.0):
         assert use.of([7, 8], now) == {}

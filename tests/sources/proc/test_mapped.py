@@ -11,19 +11,13 @@ import pytest
 
 from exporter.sources.proc import procfs
 from exporter.sources.proc.procfs import Mapped, maps_transformer_engine
+from tests.sources.proc.processes import process
 
 TORCH = "7f00-7f01 r-xp 0000 08:01 12  /venv/lib/python3.11/site-packages/torch/lib/libtorch.so\n"
 
 
-def process(root: Path, pid: int, library: str | None, started: int = 5) -> None:
-    folder = root / str(pid)
-    folder.mkdir(parents=True, exist_ok=True)
-    fields = " ".join(["S", *"0" * 18, str(started)])
-    (folder / "stat").write_text(f"{pid} (python3) {fields}\n")
-    if library is None:
-        (folder / "maps").unlink(missing_ok=True)
-    else:
-        (folder / "maps").write_text(TORCH * 50 + TORCH.replace("torch/lib/libtorch.so", library))
+def maps(library: str) -> str:
+    return TORCH * 50 + TORCH.replace("torch/lib/libtorch.so", library)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +32,12 @@ def process(root: Path, pid: int, library: str | None, started: int = 5) -> None
     ],
 )
 def test_libraries(tmp_path: Path, library: str, found: bool) -> None:
-    process(tmp_path, 10, library)
+    process(tmp_path, 10, maps=maps(library))
     assert maps_transformer_engine(str(tmp_path), 10) is found
 
 
 def test_what_may_not_be_read_is_not_known(tmp_path: Path) -> None:
-    process(tmp_path, 10, None)
+    process(tmp_path, 10)
     assert Mapped(str(tmp_path)).of([10, 11], 0.0) == {10: None, 11: None}
 
 
@@ -67,20 +61,20 @@ def test_a_late_import_is_found_and_few_looks_are_taken(
         return maps_transformer_engine(procfs, pid)
 
     monkeypatch.setattr(procfs, "maps_transformer_engine", look)
-    process(tmp_path, 10, "torch/lib/libtorch.so")
+    process(tmp_path, 10, maps=maps("torch/lib/libtorch.so"))
     seen = Mapped(str(tmp_path))
     for second in range(0, 200, 10):
         now = float(second)
         if second == 100:
-            process(tmp_path, 10, "libtransformer_engine.so")
+            process(tmp_path, 10, maps=maps("libtransformer_engine.so"))
         assert seen.of([10], now) == {10: second >= 120}
     assert looks == [0.0, 60.0, 120.0]
 
 
 def test_another_process_with_the_same_pid_is_looked_at_anew(tmp_path: Path) -> None:
-    process(tmp_path, 10, "libtransformer_engine.so")
+    process(tmp_path, 10, maps=maps("libtransformer_engine.so"))
     seen = Mapped(str(tmp_path))
     assert seen.of([10], 0.0) == {10: True}
-    process(tmp_path, 10, "torch/lib/libtorch.so", started=6)
+    process(tmp_path, 10, started=6, maps=maps("torch/lib/libtorch.so"))
     assert seen.of([10], 1.0) == {10: False}
     assert seen.of([], 2.0) == {}

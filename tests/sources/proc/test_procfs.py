@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from exporter.model.reading import Memory
 from exporter.sources.proc import procfs
 from exporter.sources.proc.procfs import Identities, Identity, host_memory
+from tests.sources.proc.processes import process
 from tests.waiting import wait_until
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -38,27 +39,6 @@ def running(*command: str, **variables: str) -> Iterator[int]:
             yield process.pid
         finally:
             process.kill()
-
-
-def process(
-    root: Path,
-    pid: int,
-    command: bytes = b"python3",
-    *,
-    started: int | None = 100,
-    line: bytes = b"",
-    environment: bytes = b"",
-) -> None:
-    folder = root / str(pid)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "comm").write_bytes(command + b"\n")
-    (folder / "cmdline").write_bytes(line)
-    (folder / "environ").write_bytes(environment)
-    if started is not None:
-        fields = ["S", *["0"] * 18, str(started), "0", "0"]
-        (folder / "stat").write_bytes(
-            str(pid).encode() + b" (" + command + b") " + " ".join(fields).encode()
-        )
 
 
 def who(root: Path, pid: int = 7) -> Identity:
@@ -89,8 +69,8 @@ def test_arguments_and_environment_are_not_kept(tmp_path: Path) -> None:
     process(
         tmp_path,
         7,
-        line=f"python\0train.py\0--token={secret}\0".encode(),
-        environment=f"RANK={secret}\0TOKEN={secret}\0".encode(),
+        cmdline=f"python\0train.py\0--token={secret}\0".encode(),
+        environ=f"RANK={secret}\0TOKEN={secret}\0".encode(),
     )
     identities = Identities(str(tmp_path))
     found = identities.of([7])
@@ -102,21 +82,21 @@ def test_arguments_and_environment_are_not_kept(tmp_path: Path) -> None:
 
 def test_a_known_process_is_not_looked_at_again(tmp_path: Path) -> None:
     """Its class stays what it was found to be, until its name changes."""
-    process(tmp_path, 7, line=b"python\0train.py\0")
+    process(tmp_path, 7, cmdline=b"python\0train.py\0")
     identities = Identities(str(tmp_path))
     assert identities.of([7])[7].work_class == "training"
     (tmp_path / "7" / "cmdline").write_bytes(b"vllm\0")
     assert identities.of([7])[7].work_class == "training"
-    process(tmp_path, 7, b"VLLM::EngineCor", line=b"VLLM::EngineCore")
+    process(tmp_path, 7, b"VLLM::EngineCor", cmdline=b"VLLM::EngineCore")
     assert identities.of([7])[7] == Identity("VLLM::EngineCor", ME, "serving")
 
 
 def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     """Another start time, another process: nothing of the old one remains."""
-    process(tmp_path, 7, line=b"python\0train.py\0")
+    process(tmp_path, 7, cmdline=b"python\0train.py\0")
     identities = Identities(str(tmp_path))
     identities.of([7])
-    process(tmp_path, 7, started=200, line=b"python\0-m\0ipykernel\0")
+    process(tmp_path, 7, started=200, cmdline=b"python\0-m\0ipykernel\0")
     assert identities.of([7])[7].work_class == "notebook"
 
 
@@ -134,7 +114,7 @@ def test_a_number_that_is_taken_while_it_is_read_is_nobody(
 
 def test_what_is_of_another_user_may_be_unreadable(tmp_path: Path) -> None:
     """Without command line and environment the name decides, else nothing."""
-    process(tmp_path, 7, b"torchrun")
+    process(tmp_path, 7, b"torchrun", cmdline=b"", environ=b"")
     for file in ("cmdline", "environ", "stat"):
         (tmp_path / "7" / file).unlink()
         (tmp_path / "7" / file).mkdir()  # root could read a file without permissions
@@ -158,8 +138,8 @@ def test_no_more_than_64_kib_is_read(tmp_path: Path) -> None:
     process(
         tmp_path,
         7,
-        line=b"python\0job.py\0" + b"x" * 2_000_000,
-        environment=b"A=" + b"x" * (procfs.MOST_BYTES - 4) + b"\0RANK=1\0",
+        cmdline=b"python\0job.py\0" + b"x" * 2_000_000,
+        environ=b"A=" + b"x" * (procfs.MOST_BYTES - 4) + b"\0RANK=1\0",
     )
     assert sum(map(len, procfs.arguments(str(tmp_path), 7))) < procfs.MOST_BYTES
     assert procfs.variable_names(str(tmp_path), 7) == {"A"}
@@ -202,7 +182,7 @@ def test_any_bytes_are_an_identity(
 ) -> None:
     """Nothing that a process writes about itself does harm."""
     root = tmp_path_factory.getbasetemp() / "any"
-    process(root, 7, name, line=line, environment=environment)
+    process(root, 7, name, cmdline=line, environ=environment)
     identity = who(root)
     command = identity.command or ""
     assert command.isprintable()

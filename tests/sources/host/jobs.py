@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -16,6 +18,20 @@ HEAD = "import os, select, signal, sys, threading, time\nr, w = os.pipe()\n"
 REST = "select.poll().poll(30000)"
 """As a worker waits for orders."""
 
+IN_A_THREAD = f"""{HEAD}
+def loop():
+    if os.fork() == 0:
+        {NAMED}
+        os.write(w, b'.')
+        while True: pass
+    os.read(r, 1)
+    print('ready', flush=True)
+    while True: pass
+threading.Thread(target=loop, daemon=True).start()
+{REST}
+"""
+"""A program whose loop is not in its main thread."""
+
 StartJob = Callable[..., int]
 
 
@@ -27,6 +43,23 @@ def script(*workers: str, loop: str = REST) -> str:
         for body in workers
     )
     return f"{HEAD}{forks}print('ready', flush=True)\n{loop}\n"
+
+
+def started(text: str) -> subprocess.Popen[bytes]:
+    """Start a program as the leader of its group; return it when it is ready."""
+    words = [sys.executable, "-c", text]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+    assert job.stdout is not None
+    job.stdout.readline()
+    return job
+
+
+def watching(pid: int) -> HostActivityReader:
+    """Return what watches a process, and has sampled it once."""
+    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
+    reader.watch(frozenset({pid}))
+    reader.sample()
+    return reader
 
 
 def sampled(pid: int, times: int = 12, procfs: str = PROCFS) -> Seen:

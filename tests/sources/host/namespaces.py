@@ -15,31 +15,10 @@ from typing import Any
 
 from exporter.sources.host.host import HostActivityReader
 from tests.clocks import ManualClock
-from tests.sources.host.jobs import HEAD, NAMED, PROCFS, REST, sampled, script
+from tests.sources.host.jobs import IN_A_THREAD, PROCFS, REST, sampled, script, started
 
 NOBODY = 65534
-IN_A_THREAD = f"""
-def loop():
-    if os.fork() == 0:
-        {NAMED}
-        os.write(w, b'.')
-        while True: pass
-    os.read(r, 1)
-    print('ready', flush=True)
-    while True: pass
-threading.Thread(target=loop, daemon=True).start()
-{REST}
-"""
-LOOPS = {"main": script("while True: pass"), "thread": HEAD + IN_A_THREAD}
-
-
-def started(text: str) -> subprocess.Popen[bytes]:
-    """Start a program as the leader of its group; return it when it is ready."""
-    words = [sys.executable, "-c", text]
-    job = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
-    assert job.stdout is not None
-    job.stdout.readline()
-    return job
+LOOPS = {"main": script("while True: pass"), "thread": IN_A_THREAD}
 
 
 def hidden(hidepid: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.clocks import ManualClock
 from tests.sources.host.jobs import (
     HEAD,
+    IN_A_THREAD,
     NAMED,
     PROCFS,
     REST,
@@ -30,6 +31,7 @@ from tests.sources.host.jobs import (
     letters,
     sampled,
     script,
+    watching,
 )
 from tests.waiting import wait_until
 
@@ -67,17 +69,7 @@ def test_workers_are_found_through_a_process_that_starts_them(start_job: StartJo
 
 def test_the_loop_is_the_thread_that_started_the_workers(start_job: StartJob) -> None:
     """The main thread may only wait for it."""
-    body = f"""
-def loop():
-    if os.fork() == 0:
-        {NAMED}
-        {REST}
-    print('ready', flush=True)
-    while True: pass
-threading.Thread(target=loop, daemon=True).start()
-{REST}
-"""
-    pid = start_job(HEAD + body)
+    pid = start_job(IN_A_THREAD)
     wait_until(lambda: family(PROCFS, pid).workers)
     assert family(PROCFS, pid).loop != pid
     assert [each.main for each in sampled(pid).states].count("R") > 6
@@ -115,9 +107,7 @@ def test_while_no_process_has_workers_the_thread_sleeps_until_the_next_look(
 def test_processes_that_end_between_two_samples(start_job: StartJob) -> None:
     """A worker is left out; the process is not taken up again, even if another has its pid."""
     pid = start_job(script(REST, "time.sleep(0.3)"))
-    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
-    reader.watch(frozenset({pid}))
-    reader.sample()
+    reader = watching(pid)
     assert len(reader.take()[pid].states[0].workers) == 2
     time.sleep(0.6)
     reader.sample()
@@ -197,10 +187,7 @@ def test_no_file_can_be_opened_any_more(
         return open_file(path)
 
     monkeypatch.setattr(thread, "_open", limited)
-    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
-    reader.watch(frozenset({pid}))
-    reader.sample()
-    seen = reader.take()[pid]
+    seen = watching(pid).take()[pid]
     assert (seen.states, seen.problems) == ((), {"host": "busy"})
     assert os.listdir("/proc/self/fd") == open_before
 
@@ -209,9 +196,7 @@ def test_totals_are_of_the_process_and_its_workers(start_job: StartJob) -> None:
     """CPU time of the cores, reads of the workers."""
     reading = "f = os.open('/dev/zero', os.O_RDONLY)\n    while True: os.read(f, 4096)"
     pid = start_job(script(reading))
-    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
-    reader.watch(frozenset({pid}))
-    reader.sample()
+    reader = watching(pid)
     time.sleep(2.1)
     reader.sample()
     totals = reader.take()[pid].totals

@@ -17,14 +17,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from exporter.clock import SystemClock
 from exporter.derive.outside import judged
-from exporter.sources.host.host import HostActivityReader
 from exporter.sources.host.thread import family
 from exporter.sources.proc import procfs
 from exporter.sources.proc.procfs import STATE, stat_fields
 from tests.conftest import require_tool
-from tests.sources.host.jobs import PROCFS, REST, StartJob, letters, sampled, script
+from tests.sources.host.jobs import PROCFS, REST, StartJob, letters, sampled, script, watching
 from tests.waiting import wait_until
 
 SPIN = "while True: pass"
@@ -162,9 +160,7 @@ def test_a_worker_that_ends_between_two_reads_of_a_sample(
     ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n" if reaped else ""
     pid = start_job(script(body, body, loop=ignore + SPIN))
     workers = family(PROCFS, pid).workers
-    reader = HostActivityReader(PROCFS, "/sys", SystemClock())
-    reader.watch(frozenset({pid}))
-    reader.sample()
+    reader = watching(pid)
     reads = 0
     pread = os.pread
 

@@ -81,6 +81,13 @@ def _unbound() -> None:
 
 
 @pytest.fixture
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no framework be imported, whatever another test did."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("torch", "jax")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.fixture
 def clock(client: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Put every account on one clock by hand."""
     clock = Clock()

@@ -28,10 +28,8 @@ BATCH = Tensor(2, 3)
 
 
 @pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
+def torch(no_torch: None, monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     fake = FakeTorch()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-        monkeypatch.delitem(sys.modules, name)
     for name, module in fake.modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     return fake

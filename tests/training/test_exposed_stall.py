@@ -63,9 +63,7 @@ class Job:
 
 
 @pytest.fixture(name="job")
-def _job(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> Job:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "torch"]:
-        monkeypatch.delitem(sys.modules, name)
+def _job(listener: Listener, no_torch: None, monkeypatch: pytest.MonkeyPatch) -> Job:
     gpu = ScriptedGpu()
     account = PROCESS.account("scripted")
     assert account is not None

@@ -23,12 +23,6 @@ def test_words_are_cut_where_the_daemon_would_refuse_them() -> None:
     assert WORD_BYTES == MOST_NAME_BYTES
 
 
-@pytest.fixture
-def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("torch", "jax")]:
-        monkeypatch.delitem(sys.modules, name)
-
-
 @pytest.mark.parametrize(
     ("environ", "rank", "world_size"),
     [

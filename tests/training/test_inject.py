@@ -8,14 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import roofline_job
-from roofline_job import auto
 
 REPOSITORY = Path(__file__).parent.parent.parent
 INJECT = REPOSITORY / "roofline_job" / "inject"
@@ -113,33 +110,15 @@ def test_it_does_nothing_unless_asked(none: Path, value: str | None, bare: str) 
     )
 
 
-@pytest.fixture
-def injected(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What sitecustomize.py defines, in a process that has not loaded the client yet."""
-    path = INJECT / "sitecustomize.py"
-    names = {"__file__": str(path), "__name__": "started"}
-    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), names)
-    monkeypatch.setenv("ROOFLINE_JOB_INSTRUMENT", "1")
-    before = dict(sys.modules)
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    for name in clients() | (auto.HOOKED.keys() & sys.modules.keys()):
-        del sys.modules[name]
-    yield names
-    sys.modules.clear()
-    sys.modules.update(before)
-
-
-def clients() -> set[str]:
-    return {name for name in sys.modules if name.partition(".")[0] == "roofline_job"}
-
-
-def test_old_pythons_get_nothing(injected: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("version", "started"), [((3, 10), STARTED), ((3, 9, 18), set())])
+def test_old_pythons_get_nothing(
+    none: Path, version: tuple[int, ...], started: set[str], bare: str
+) -> None:
     """The client needs 3.10."""
-    monkeypatch.setattr(sys, "version_info", (3, 9, 18))
+    code = f"import runpy, sys; sys.version_info = {version}"
+    code += f"; runpy.run_path({str(INJECT / 'sitecustomize.py')!r})['begin'](); {MODULES}"
 
-    injected["begin"]()
-
-    assert clients() == set()
+    assert modules(run(bare, code, none)) & STARTED == started
 
 
 SHOWN = """

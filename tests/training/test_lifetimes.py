@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -15,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import unmet
-from tests.training.differential.harness import Report, receiving
+from tests.training.differential.harness import Report, receiving, require_module
 from tests.training.listener import ROOT
 
 TRIALS = """
@@ -182,8 +180,7 @@ def _plain(source: str, *words: str) -> Any:
 
 def _job(directory: Path, source: str, *words: str, mode: str) -> tuple[Any, tuple[Report, ...]]:
     """Return the JSON that it prints, and its reports."""
-    if importlib.util.find_spec("torch") is None:
-        unmet("PyTorch is not installed")
+    require_module("torch")
     script = directory / "job.py"
     script.write_text(source)
     run = [sys.executable, "-m", "exporter", "run", "--"] if mode == "run" else []

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -187,19 +185,6 @@ def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
 
     assert names[:-1] == ["a_b_c", "__", "x" * 128, "é" * 64]
     assert names[-1].startswith("job@")
-
-
-def test_a_child_has_the_switches_of_its_parent(client: None) -> None:
-    """What is off stays off: the child has the same functions."""
-    degraded.AUTOCAST.miss("gone")
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(write, json.dumps([degraded.AUTOCAST.on, degraded.FOUND]).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-
-    assert json.loads(os.read(read, 100)) == [False, {"autocast": "gone"}]
 
 
 @pytest.mark.usefixtures("client")

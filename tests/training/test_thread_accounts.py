@@ -63,18 +63,6 @@ def bench(client: None) -> Iterator[Bench]:
         yield bench
 
 
-def begin(name: str) -> Span:
-    account = PROCESS.account()
-    assert account is not None
-    return account.begin(name)
-
-
-def end(span: Span) -> None:
-    account = PROCESS.account()
-    assert account is not None
-    account.end(span)
-
-
 def test_data_and_eval_are_there_from_the_start(bench: Bench) -> None:
     """A counter that first appears at 1 has no increase; no other phase is made up."""
     next(iter(watch([1])))
@@ -366,13 +354,14 @@ def test_nothing_is_invented_and_nothing_falls(moves: list[tuple[str, int, Any]]
     with on_a_bench() as bench:
         spans: dict[int, Span] = {}
         loops: dict[int, Iterator[int]] = {}
-        optimizer, before = Optimizer(), measured()
+        optimizer, before, account = Optimizer(), measured(), PROCESS.account()
+        assert account is not None
         for name, slot, argument in moves:
             if name == "phase":
                 if slot in spans:
-                    end(spans.pop(slot))
+                    account.end(spans.pop(slot))
                 else:
-                    spans[slot] = begin(argument)
+                    spans[slot] = account.begin(argument)
             elif name == "ask":
                 if slot not in loops:
                     loops[slot] = iter(watch(bench.batches(*[argument] * slot)))

@@ -18,7 +18,7 @@ import pytest
 
 from exporter.sources.training.decode import decode
 from roofline_job import degraded, loops, phase, process, reporter, step, watch
-from roofline_job.degraded import REASONS, WATCH, Part, degrade
+from roofline_job.degraded import REASONS, WATCH, degrade
 from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import PARTS, Clock
@@ -33,33 +33,6 @@ def test_every_part_has_a_reason() -> None:
     found = {part.reason for part in PARTS} | {"helper_thread"}
 
     assert found == set(REASONS)
-
-
-def test_a_part_that_fails_is_off_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first thing that is found of each reason is what is said and reported."""
-    first, second = Part("autocast"), Part("autocast")
-    first.fail(ValueError("one"))
-    first.fail(ValueError("two"))
-    second.miss("three")
-
-    assert (first.on, second.on) == (False, False)
-    assert degraded.FOUND == {"autocast": "ValueError: one"}
-    assert capsys.readouterr().err == (
-        "roofline_job: the precision is not known (ValueError: one)\n"
-    )
-
-
-@pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError()])
-def test_a_job_without_room_is_no_failure_of_ours(
-    error: Exception, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Only that call is not measured."""
-    part = Part("autocast")
-    part.fail(error)
-
-    assert part.on
-    assert not degraded.FOUND
-    assert capsys.readouterr().err == ""
 
 
 def test_the_next_report_names_the_reasons(clock: Clock, listener: Listener) -> None:

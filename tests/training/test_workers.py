@@ -57,34 +57,23 @@ if __name__ == "__main__":
 """
 SAVE = "with phase('checkpoint'): time.sleep(0.3)"
 LOG = "with phase('logging'): time.sleep(0.005)"
+DEFAULTS = {
+    "item": "time.sleep(0.001)",
+    "workers": 2,
+    "batches": 180,
+    "epochs": 1,
+    "persistent": False,
+    "body": "",
+    "after": "",
+    "first": "",
+}
 STALL = re.compile(r"waited \S+ s \((\d+) % of the loop\) for data")
 
 
-def line(
-    folder: Path,
-    item: str = "time.sleep(0.001)",
-    *,
-    workers: int = 2,
-    batches: int = 180,
-    epochs: int = 1,
-    persistent: bool = False,
-    body: str = "",
-    after: str = "",
-    first: str = "",
-) -> str:
-    """Return the line of such a job."""
+def line(folder: Path, **job: Any) -> str:
+    """Return the line of a job that differs in so much from the usual one."""
     pytest.importorskip("torch")
-    source = SOURCE.format(
-        item=item,
-        workers=workers,
-        batches=batches,
-        epochs=epochs,
-        persistent=persistent,
-        body=body,
-        after=after,
-        first=first,
-    )
-    done = ran(folder, source)
+    done = ran(folder, SOURCE.format(**{**DEFAULTS, **job}))
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -101,11 +90,11 @@ def stall(said: str) -> int:
     return int(found[1])
 
 
-def halved(said: str, folder: Path, *words: str, **job: Any) -> str:
+def halved(said: str, folder: Path, **job: Any) -> str:
     """Return the line of a job that took the advice, and waits half as much at most; a busy machine
     has a second try."""
     for _ in range(2):
-        better = line(folder, *words, **job)
+        better = line(folder, **job)
         if stall(better) <= stall(said) / 2:
             return better
     pytest.fail(f"{stall(better)} % after {stall(said)} %")
@@ -114,34 +103,28 @@ def halved(said: str, folder: Path, *words: str, **job: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["burn(0.012)", "time.sleep(0.012)"])
 def test_a_loop_without_workers_is_told_so(tmp_path: Path, work: str) -> None:
-    """Whatever its batches take."""
-    said = line(tmp_path, work, workers=0, batches=120)
+    """Whatever its batches take. The advice is tried where they wait: cores are shared here."""
+    said = line(tmp_path, item=work, workers=0, batches=120)
     assert causes(said) == ["no_workers"]
     assert ": the loader has no workers (num_workers=0): the training loop prepares" in said
-
-
-@pytest.mark.slow
-def test_the_advice_halves_the_stall(tmp_path: Path) -> None:
-    """With the knob that is named. The batches wait, for cores are shared with other tests here."""
-    said = line(tmp_path, "time.sleep(0.012)", workers=0, batches=120)
     knob = re.search(r"Set num_workers=(\d+) and persistent_workers=True", said)
     assert knob
-    workers = int(knob[1])
-    halved(said, tmp_path, "time.sleep(0.012)", workers=workers, persistent=True, batches=120)
+    if "sleep" in work:
+        halved(said, tmp_path, item=work, workers=int(knob[1]), persistent=True, batches=120)
 
 
 @pytest.mark.slow
 def test_batches_that_no_worker_would_bring_sooner_name_no_cause(tmp_path: Path) -> None:
     """To hand a batch over takes a worker longer."""
-    assert causes(line(tmp_path, "burn(0.002)", workers=0, batches=200)) == []
+    assert causes(line(tmp_path, item="burn(0.002)", workers=0, batches=200)) == []
 
 
 @pytest.mark.slow
 def test_workers_that_compute_are_told_from_workers_that_sleep(tmp_path: Path) -> None:
     """One that computes: whether a core is free for more is the machine's matter."""
-    said = causes(line(tmp_path, "burn(0.03)", workers=1, batches=100, persistent=True))
+    said = causes(line(tmp_path, item="burn(0.03)", workers=1, batches=100, persistent=True))
     assert said in (["too_few_workers"], ["workers_cpu_bound"])
-    assert causes(line(tmp_path, "time.sleep(0.05)", workers=2, batches=120)) == []
+    assert causes(line(tmp_path, item="time.sleep(0.05)", workers=2, batches=120)) == []
 
 
 FREE_CORES = """
@@ -174,10 +157,10 @@ def test_too_few_workers_and_the_advice_halves_the_stall(tmp_path: Path) -> None
 def test_more_workers_than_cores(tmp_path: Path) -> None:
     """That compute; as many that wait are none too many."""
     many = 2 * len(os.sched_getaffinity(0))
-    said = line(tmp_path, "burn(0.05)", workers=many, batches=60 * many // 2)
+    said = line(tmp_path, item="burn(0.05)", workers=many, batches=60 * many // 2)
     assert causes(said) == ["cpu_oversubscribed"]
     assert f"{many} workers share {many // 2} cores" in said
-    assert causes(line(tmp_path, "time.sleep(0.002)", workers=many)) == []
+    assert causes(line(tmp_path, item="time.sleep(0.002)", workers=many)) == []
 
 
 @pytest.mark.slow
@@ -187,7 +170,7 @@ def test_more_workers_than_cores(tmp_path: Path) -> None:
 def test_workers_that_wait_for_storage(read: str, cause: str, tmp_path: Path) -> None:
     """The size of their reads tells the two apart."""
     with slow_storage(tmp_path / "storage", 0.03):
-        said = line(tmp_path, f"read(index, {read})", batches=40)
+        said = line(tmp_path, item=f"read(index, {read})", batches=40)
     assert causes(said) == [cause]
 
 

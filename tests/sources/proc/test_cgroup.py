@@ -48,14 +48,6 @@ def test_a_process_is_its_containers(tmp_path: Path) -> None:
     }
 
 
-def test_a_process_that_moves_is_found_where_it_is_now(tmp_path: Path) -> None:
-    """A runtime may move a process after it opened the GPU."""
-    process(tmp_path, 7, cgroup="0::/user.slice\n")
-    assert of_process(str(tmp_path), 7) is None
-    process(tmp_path, 7, cgroup=DOCKER)
-    assert of_process(str(tmp_path), 7) == Membership(container_id=ID, runtime="docker")
-
-
 def test_a_number_that_is_taken_while_it_is_read_is_nobodys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

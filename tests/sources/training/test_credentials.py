@@ -57,13 +57,6 @@ def test_what_cannot_be_seen_is_believed(tree: Path) -> None:
     assert processes.started(4243) is None
 
 
-def test_the_start_time_is_found_behind_any_name(tree: Path) -> None:
-    """Names may hold blanks and brackets."""
-    assert Processes(str(tree)).started(4242) == 22
-    (tree / "4242" / "stat").write_text("4242 (cut")
-    assert Processes(str(tree)).started(4242) is None
-
-
 def test_a_proc_of_another_numbering_is_not_asked(tree: Path) -> None:
     """The host's /proc in a container: the kernel names senders as the container does."""
     (tree / "self").unlink()

@@ -29,6 +29,7 @@ from tests.sources.training.reports import FULL, LEAST, MISSING, datagram, messa
 
 CASES = sorted((Path(__file__).parents[2] / "data" / "training_reports").glob("*/*"))
 TAKEN = "taken"
+UUID = FULL["device"]
 
 
 def outcome(data: bytes) -> str:
@@ -172,40 +173,30 @@ def test_another_version_is_refused_as_such(version: object) -> None:
     [
         ({"id": "0" * 31}, "id: expected 32 hexadecimal digits in lower case, got '000"),
         ({"id": "0" * 32 + "\n"}, "id: expected"),
-        ({"id": 5}, "id: expected 32 hexadecimal digits in lower case, got 5"),
-        ({"sequence": 1.0}, "sequence: expected a whole number from 0 to"),
         ({"sequence": True}, "sequence: expected a whole number from 0 to 1000000000000000000, go"),
         ({"pid": 0}, "pid: expected a whole number from 1 to 2147483647, got 0"),
         ({"rank": 1_000_001}, "rank: expected a whole number from 0 to 1000000, got 1000001"),
         ({"world_size": 0}, "world_size: expected a whole number from 1 to 1000001, got 0"),
         ({"steps": True}, "steps: expected a number from 0 to 1e+18, got true"),
-        ({"steps": "5"}, "steps: expected a number from 0 to 1e+18, got '5'"),
         ({"samples": 1.1e18}, "samples: expected a number from 0 to 1e+18, got 1.1e+18"),
         ({"model_flops": 1e31}, "model_flops: expected a number from 0 to 1e+30, got 1e+31"),
         ({"phase_seconds": []}, "phase_seconds: expected an object, got a list"),
         ({"phase_seconds": {"data": None}}, "phase_seconds: expected numbers from 0 to 1e+18, got"),
         ({"phase_seconds": {"data": 7, "eval": 6}}, "phase_seconds: add up to more than step_sec"),
-        ({"phase_gpu_idle_seconds": 3}, "phase_gpu_idle_seconds: expected an object, got 3"),
         ({"phase_gpu_idle_seconds": {"data": 1.7}}, "phase_gpu_idle_seconds: data is more than ph"),
-        ({"device": ""}, "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got ''"),
         ({"device": "GPU-0\n"}, "device: expected"),
         ({"device": "GPU-" + "0" * 92}, "device: expected"),
-        (
-            {"device": {"uuid": 1}},
-            "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got an o",
-        ),
+        ({"device": {"uuid": 1}}, "device: expected GPU-<uuid>, MIG-<uuid>, none or null, got an"),
         ({"instrumentation": "magic"}, "instrumentation: expected client or auto, got 'magic'"),
         ({"loader": 4}, "loader: expected an object, got 4"),
         ({"loader": {"workers": 1.5}}, "workers: expected a whole number from 0 to 1000000, got 1"),
         ({"loader": {"pin_memory": 1}}, "pin_memory: expected true or false, got 1"),
-        ({"memory_bytes": "1"}, "memory_bytes: expected an object, got '1'"),
         ({"memory_bytes": {"peak": 0.5}}, "peak: expected a whole number"),
         ({"exit": "yes"}, "exit: expected true or false, got 'yes'"),
         ({"job": 5}, "job: expected text, got 5"),
         ({"in": 3}, "in: expected text, got 3"),
         ({"in": "x" * 65}, "label: in: expected 1 to 64 printable bytes"),
         ({"degraded": "client"}, "degraded: expected a list of at most 16 names, got 'client'"),
-        ({"degraded": ["client", 5]}, "degraded: expected text, got 5"),
         ({"degraded": ["a\nb"]}, "label: degraded: expected 1 to 64 printable bytes"),
     ],
 )
@@ -232,21 +223,11 @@ def test_other_names_are_kept_as_they_are(job: str) -> None:
     assert decode(datagram(job=job)).job == job
 
 
-@pytest.mark.parametrize(
-    ("said", "device"),
-    [
-        ("none", NO_DEVICE),
-        ("GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
-        ("MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"),
-        (
-            "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/11/0",
-            "MIG-GPU-8932f937-d72c-4106-c12f-20bd9faed9f6/11/0",
-        ),
-    ],
-)
-def test_devices_are_named_by_uuid(said: str, device: str) -> None:
+@pytest.mark.parametrize("device", [UUID, UUID.replace("GPU", "MIG"), f"MIG-{UUID}/11/0"])
+def test_devices_are_named_by_uuid(device: str) -> None:
     """Old drivers name a MIG device by its GPU and instances."""
-    assert decode(datagram(device=said)).device == device
+    assert decode(datagram(device=device)).device == device
+    assert decode(datagram(device="none")).device == NO_DEVICE
 
 
 def test_unknown_phases_count_as_other() -> None:

@@ -114,12 +114,6 @@ def test_what_was_said_last_is_handed_on(node: Node) -> None:
     assert node.ledger.taken_total == 2
 
 
-def test_a_report_that_did_not_change_is_not_made_again(node: Node) -> None:
-    """A tick costs nothing for those who said nothing."""
-    node.say()
-    assert node.only() is node.only()
-
-
 # Whose it is
 
 
@@ -381,19 +375,6 @@ def test_a_job_that_was_silent_for_a_while_makes_room(node: Node) -> None:
     assert not {numbered(0), numbered(1), numbered(64)} & set(known)
     assert len(known) == 64
     assert node.say(id=numbered(102), job="newest") == "jobs"
-
-
-def test_a_process_that_was_silent_for_a_while_makes_room() -> None:
-    """Of whatever job."""
-    node = Node(max_ranks=4)
-    for n in range(4):
-        node.say(id=numbered(n), job="job", rank=n)
-    assert node.say(id=numbered(9), job="job", rank=9) == "ranks"
-    node.clock.advance(10.5)
-    node.say(id=numbered(0), job="job", rank=0)
-    assert node.say(id=numbered(9), job="other") == ""
-
-    assert set(node.known()) == {numbered(n) for n in (0, 2, 3, 9)}
 
 
 def test_a_newcomer_takes_the_room_of_who_holds_most() -> None:

@@ -74,10 +74,6 @@ def deliver(source: TrainingSource, path: str, *datagrams: bytes) -> None:
     wait_until(lambda: total(source) == wanted)
 
 
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records]
-
-
 def test_a_report_arrives(source: TrainingSource, path: str) -> None:
     """With the pid according to the kernel, and times on both clocks."""
     deliver(source, path, datagram(steps=7))
@@ -115,7 +111,7 @@ def test_everything_that_is_refused_is_counted(
     assert source.received_total == 2
     own = "user" if os.getuid() >= 1000 else "system" if os.getuid() else "root"
     assert source.quota_hits_total == dict.fromkeys(TRAINING_SENDERS, 0) | {own: 3}
-    logged = [line for line in lines(caplog) if "refused" in line]
+    logged = [line for line in caplog.messages if "refused" in line]
     assert len(logged) == len(bad) + 1
     assert (
         f"training report from pid {os.getpid()} of uid {os.getuid()} refused (label): "
@@ -132,7 +128,7 @@ def test_refusals_are_told_of_once_a_minute(
     deliver(source, path, *[b"no"] * 5)
     clock.advance(61)
     deliver(source, path, b"no")
-    logged = [line for line in lines(caplog) if "refused" in line]
+    logged = [line for line in caplog.messages if "refused" in line]
 
     assert len(logged) == 2
     assert logged[1].endswith(" (4 more for that reason since the last such line)")
@@ -174,7 +170,7 @@ def test_a_bug_in_the_decoder_does_not_end_the_source(
 
     assert source.rejected_total["schema"] == 6
     assert source.received_total == 1
-    assert len([line for line in lines(caplog) if "it could not be understood" in line]) == 2
+    assert len([line for line in caplog.messages if "it could not be understood" in line]) == 2
 
 
 def test_failures_inside_a_client_are_told_of(
@@ -186,7 +182,7 @@ def test_failures_inside_a_client_are_told_of(
     for sequence in range(3):
         deliver(source, path, datagram(sequence=sequence, errors=2, error="Boom\nforged line"))
     assert only(source).errors == 2
-    logged = [line for line in lines(caplog) if " failures;" in line]
+    logged = [line for line in caplog.messages if " failures;" in line]
 
     assert logged == [
         "the client in training job resnet, rank 0, had 2 failures; the first: Boom\\nforged line"
@@ -235,7 +231,7 @@ def test_the_first_place_that_can_be_had_is_taken(
     deliver(second, paths[2], datagram())
     deliver(first, paths[1], datagram())
 
-    assert lines(caplog) == [f"training reports are taken at {path}" for path in paths[1:]]
+    assert caplog.messages == [f"training reports are taken at {path}" for path in paths[1:]]
 
 
 def test_without_any_place_the_source_is_off_and_tries_again(
@@ -251,7 +247,7 @@ def test_without_any_place_the_source_is_off_and_tries_again(
 
     assert not source.up
     assert source.problem == why
-    assert lines(caplog) == [f"no training reports are taken: {why}"]
+    assert caplog.messages == [f"no training reports are taken: {why}"]
     os.rmdir(path)
     wait_until(lambda: source.up)
     assert source.problem is None

@@ -19,6 +19,7 @@ from tests.sources.workload.container.unix_engine import (
     UnixEngine,
     answer,
     container,
+    engine_at,
     folder,
     listing,
     without_rights,
@@ -61,18 +62,16 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def docker(place: Path) -> Iterator[UnixEngine]:
-    engine = UnixEngine(place / "docker.sock")
-    engine.says = listing(container(ID, "/llm"), container(OTHER_ID, "/notebook"))
-    yield engine
-    engine.stop()
+    says = listing(container(ID, "/llm"), container(OTHER_ID, "/notebook"))
+    with engine_at(place / "docker.sock", says) as engine:
+        yield engine
 
 
 @pytest.fixture
 def podman(place: Path) -> Iterator[UnixEngine]:
-    engine = UnixEngine(place / "podman.sock")
-    engine.says = listing(container(OTHER_ID, "/vllm"), server="Libpod/5.2.0 (linux)")
-    yield engine
-    engine.stop()
+    says = listing(container(OTHER_ID, "/vllm"), server="Libpod/5.2.0 (linux)")
+    with engine_at(place / "podman.sock", says) as engine:
+        yield engine
 
 
 def test_nobody_is_asked_while_no_container_is_on_a_gpu(docker: UnixEngine) -> None:
@@ -125,13 +124,9 @@ def test_no_engine_is_no_fault(place: Path, caplog: pytest.LogCaptureFixture) ->
     assert rig.names() == {}
     assert rig.up is None
     assert caplog.text == ""
-    engine = UnixEngine(place / "podman.sock")
-    try:
-        engine.says = listing(container(OTHER_ID, "/vllm"))
+    with engine_at(place / "podman.sock", listing(container(OTHER_ID, "/vllm"))):
         assert rig.names(10.0) == {"b": "vllm"}
         assert rig.up is True
-    finally:
-        engine.stop()
 
 
 def test_a_default_socket_that_may_not_be_opened_is_said_once(
@@ -163,13 +158,9 @@ def test_a_socket_that_was_named_is_expected_to_be_there(
     rig.on_gpus = {ID}
     rig.names(10.0)
     assert caplog.messages == [f"source container: nothing listens at {path}"]
-    engine = UnixEngine(place / "mine.sock")
-    try:
-        engine.says = listing(container(ID, "/llm"))
+    with engine_at(place / "mine.sock", listing(container(ID, "/llm"))):
         assert rig.names(10.0) == {"a": "llm"}
         assert rig.up is True
-    finally:
-        engine.stop()
 
 
 def test_one_engine_that_fails_harms_no_other(docker: UnixEngine, podman: UnixEngine) -> None:

@@ -75,6 +75,17 @@ class UnixEngine:
 
 
 @contextlib.contextmanager
+def engine_at(path: Path, says: bytes) -> Iterator[UnixEngine]:
+    """An engine that listens there until the end."""
+    engine = UnixEngine(path)
+    engine.says = says
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+@contextlib.contextmanager
 def folder() -> Iterator[Path]:
     """A folder whose path is short enough for a socket's, and that everybody may enter."""
     path = Path(tempfile.mkdtemp(prefix="engine-"))

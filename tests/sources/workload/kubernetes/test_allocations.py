@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -33,17 +32,6 @@ def test_a_replica_and_a_claim_are_kept() -> None:
     found, _ = allocations_of([shared, claimed], {}, [])
 
     assert [(each.replica, each.claim) for each in found] == [("3", ""), ("", "team-a/gpus")]
-
-
-def test_a_pod_that_only_watches_has_nothing() -> None:
-    """Its whole name, with its namespace, has to match."""
-    watchers = [re.compile("team-a/one"), re.compile("gpu-operator/.*")]
-    operator = replace(ONE, namespace="gpu-operator", pod="dcgm-exporter-x")
-
-    listed = [ONE, TWO, operator, replace(ONE, pod="one-more")]
-    found, _ = allocations_of(listed, {}, watchers)
-
-    assert [each.workload.pod for each in found] == ["two", "one-more"]
 
 
 def test_devices_that_cannot_be_named_are_reported() -> None:

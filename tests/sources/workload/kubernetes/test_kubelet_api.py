@@ -34,22 +34,23 @@ UID = "5d3b7a3e-7b2c-4f55-9f0a-aaaaaaaaaaaa"
 LABELS = {"team": "a", "app.kubernetes.io/name": "train", "team-lead": "x"}
 
 
+def listed(*described_pods: Any, labels: str | None = None) -> tuple[Pod, ...]:
+    """What is read of these pods, with labels that match."""
+    pattern = None if labels is None else re.compile(labels)
+    return listed_pods(pods(*described_pods).SerializeToString(), pattern)
+
+
 def test_a_pod_has_its_uid_its_containers_and_its_labels() -> None:
     """Labels only where their whole name matches; annotations never."""
-    answer = pods(
-        described("team-a", "train-0", UID, labels=LABELS, main=f"containerd://{ID}", wait="")
-    )
-
-    found = listed_pods(answer.SerializeToString(), re.compile("team|app.*"))
+    pod = described("team-a", "train-0", UID, labels=LABELS, main=f"containerd://{ID}", wait="")
 
     labels = (("app.kubernetes.io/name", "train"), ("team", "a"))
-    assert found == (Pod("team-a", "train-0", UID, False, ((ID, "main"),), labels),)
+    expected = Pod("team-a", "train-0", UID, False, ((ID, "main"),), labels)
+    assert listed(pod, labels="team|app.*") == (expected,)
 
 
 def test_without_a_pattern_no_label_is_taken() -> None:
-    answer = pods(described("team-a", "train-0", UID, labels=LABELS))
-
-    assert listed_pods(answer.SerializeToString(), None)[0].labels == ()
+    assert listed(described("team-a", "train-0", UID, labels=LABELS))[0].labels == ()
 
 
 @pytest.mark.parametrize(
@@ -57,32 +58,24 @@ def test_without_a_pattern_no_label_is_taken() -> None:
     [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)],
 )
 def test_a_pod_ends_by_its_phase(phase: str, ended: bool) -> None:
-    answer = pods(described("team-a", "train-0", UID, phase=phase))
-
-    assert listed_pods(answer.SerializeToString(), None)[0].ended is ended
+    assert listed(described("team-a", "train-0", UID, phase=phase))[0].ended is ended
 
 
 @pytest.mark.parametrize(
     "given", [ID, f"docker://{ID[:12]}", f"docker://{ID}/x", "docker://../../x"]
 )
 def test_what_is_no_container_id_is_none(given: str) -> None:
-    answer = pods(described("team-a", "train-0", UID, main=given))
-
-    assert listed_pods(answer.SerializeToString(), None)[0].containers == ()
+    assert listed(described("team-a", "train-0", UID, main=given))[0].containers == ()
 
 
 def test_labels_are_bounded() -> None:
-    answer = pods(described("team-a", "t", UID, labels={f"l{n}": "v" for n in range(100)}))
-
-    (found,) = listed_pods(answer.SerializeToString(), re.compile(".*"))
-
+    many = {f"l{n}": "v" for n in range(100)}
+    (found,) = listed(described("team-a", "t", UID, labels=many), labels=".*")
     assert len(found.labels) == MOST_LABELS
 
 
 def test_a_pod_without_a_uid_is_left_out() -> None:
-    answer = pods(described("team-a", "train-0", ""), described("team-a", "", UID))
-
-    assert listed_pods(answer.SerializeToString(), None) == ()
+    assert listed(described("team-a", "train-0", ""), described("team-a", "", UID)) == ()
 
 
 def test_other_vendors_devices_and_drivers_are_left_out() -> None:

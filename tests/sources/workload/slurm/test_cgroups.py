@@ -26,19 +26,6 @@ def found(node: Node) -> SlurmGroups:
     return groups
 
 
-def test_a_node_without_slurm(node: Node, tmp_path: Path) -> None:
-    """It has control groups, or not even those."""
-    node.group("system.slice/sshd.service")
-    assert find(str(node.sysfs)) is None
-    assert find(str(tmp_path / "no")) is None
-
-
-def test_slurm_without_a_job(node: Node) -> None:
-    """It is there, so that the jobs of files left behind can be known to be gone."""
-    node.group(f"{SCOPE}/system")
-    assert found(node) == SlurmGroups({}, {}, complete=True)
-
-
 @pytest.mark.parametrize(
     "scope",
     [

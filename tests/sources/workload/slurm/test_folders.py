@@ -126,11 +126,6 @@ def test_a_line_without_a_job_leaves_the_rest(text: str, tmp_path: Path) -> None
     assert found.in_doubt == (DeviceName(index=0),)
 
 
-def test_no_folder_is_no_fault(tmp_path: Path) -> None:
-    """Neither is one that is not there any more."""
-    assert read_folder(f"{tmp_path}/no") is None
-
-
 def test_a_folder_that_cannot_be_listed(tmp_path: Path) -> None:
     """Is not an empty one."""
     (tmp_path / "file").write_text("")

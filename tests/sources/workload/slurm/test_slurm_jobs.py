@@ -180,7 +180,8 @@ EXTERN = f"{SCOPE}/job_7/step_extern"
 
 
 def test_a_job_that_starts_has_no_control_group_yet(rig: Rig) -> None:
-    """Nor has one of several nodes whose steps are elsewhere, without PrologFlags=Contain."""
+    """Nor has one of several nodes whose steps are elsewhere, without PrologFlags=Contain: nothing
+    shows the end of the job then."""
     rig.group(f"{SCOPE}/job_8/step_0")
     rig.booted(int(NOW) - 100_000)
     rig.give(GPU, "7 alice\n", age_seconds=50_000)
@@ -224,15 +225,6 @@ def test_the_last_job_of_a_node_with_version_1(rig: Rig) -> None:
     rig.end("freezer/slurm_node1")
     rig.give("0", "8\n", age_seconds=601)
     assert rig.jobs() == ["7", "8"]  # nothing of Slurm's can be seen any more
-
-
-def test_a_step_that_ends_is_not_the_job(rig: Rig) -> None:
-    """Without PrologFlags=Contain nothing shows the end of the job."""
-    rig.give(GPU, "7 alice\n")
-    rig.group(f"{SCOPE}/job_7/step_0")
-    assert rig.jobs() == ["7"]
-    rig.end(f"{SCOPE}/job_7")
-    assert rig.jobs() == ["7"]
 
 
 def test_a_file_that_is_older_than_any_prolog_takes(rig: Rig) -> None:

@@ -33,7 +33,8 @@ class Slurm:
         self._options = options
         self._clock = clock
         self._sluids = Sluids(options.procfs)
-        self._ended = EndedJobs(options.procfs)
+        self._contained = False
+        """Whether any job of this node ever had the step that lasts as long as the job."""
         self._there: set[str] = set()
         """The folders that were there."""
         self._logged: frozenset[str] = frozenset()
@@ -51,7 +52,7 @@ class Slurm:
         groups = found or SlurmGroups(complete=False)
         sluids = self._sluids.of(groups.sluids)
         entries = certain_first(folders)
-        ended = self._ended.of(entries, groups, sluids, self._clock.time())
+        ended = self._ended(entries, groups, sluids)
         self._log([problem for folder in folders for problem in folder.problems], ended)
         given = [entry for entry in entries if entry not in ended]
         users = self._users(given, groups)
@@ -105,31 +106,16 @@ class Slurm:
                 log.log(level, "source %s: %s%s", SLURM, new[0], more)
         self._logged, self._left = logged, left
 
-
-class EndedJobs:
-    """Finds files of a prolog that belong to ended jobs and that no epilog has removed.
-
-    A job has no control group yet while its prolog runs, and between its steps unless Slurm has
-    PrologFlags=Contain. So the absence of one proves the end of a job only in two cases: this
-    node's jobs have the step that lasts as long as the job, and the file is older than any prolog
-    takes; or the node was booted since the file was written.
-    """
-
-    def __init__(self, procfs: str) -> None:
-        self._stat = f"{procfs}/stat"
-        self._contained = False
-        """Whether any job of this node ever had that step."""
-
-    def of(
-        self,
-        entries: Iterable[Entry],
-        groups: SlurmGroups,
-        sluids: Mapping[str, str],
-        unix_seconds: float,
+    def _ended(
+        self, entries: Iterable[Entry], groups: SlurmGroups, sluids: Mapping[str, str]
     ) -> frozenset[Entry]:
-        """Return the entries of ended jobs, at a time as files have it.
+        """Return the entries of ended jobs, whose files no epilog has removed.
 
-        A control group under a SLUID of no known job may be that of any.
+        A job has no control group yet while its prolog runs, and between its steps unless Slurm has
+        PrologFlags=Contain. So the absence of one proves the end of a job only in two cases: this
+        node's jobs have the step that lasts as long as the job, and the file is older than any
+        prolog takes; or the node was booted since the file was written. A control group under a
+        SLUID of no known job may be that of any.
         """
         found = (*groups.jobs.values(), *groups.sluids.values())
         self._contained = self._contained or any(group.contained for group in found)
@@ -137,13 +123,13 @@ class EndedJobs:
         absent = [entry for entry in entries if entry.job not in present]
         oldest = self._boot() if absent else 0.0
         if self._contained and groups.complete and len(sluids) == len(groups.sluids):
-            oldest = max(oldest, unix_seconds - LONGEST_PROLOG_SECONDS)
+            oldest = max(oldest, self._clock.time() - LONGEST_PROLOG_SECONDS)
         return frozenset(entry for entry in absent if entry.written_unix_seconds < oldest)
 
     def _boot(self) -> float:
         """Return when the node was booted, in Unix time; 0 if that is not known."""
         try:
-            with open(self._stat, "rb") as file:
+            with open(f"{self._options.procfs}/stat", "rb") as file:
                 found = _BOOT.search(file.read(16 * MOST_BYTES))
         except OSError:
             return 0.0

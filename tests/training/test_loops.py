@@ -223,3 +223,66 @@ def test_an_iterator_that_asks_itself_gives_one_batch(clock: Clock) -> None:
     account = PROCESS.account_here()
     assert account is not None
     assert (account.depth, account.asking) == (0, None)
+
+
+# What the job marks itself
+
+
+def test_what_is_raised_in_a_phase_goes_on(clock: Clock) -> None:
+    """The phase ends, and the exception is the job's."""
+
+    def fail() -> None:
+        clock.spend(1)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"), phase("checkpoint"):
+        fail()
+
+    assert measured().phase_ns == {"checkpoint": 1}
+
+
+def test_one_phase_object_may_be_used_again_and_inside_itself(clock: Clock) -> None:
+    """A job may keep one at hand."""
+    kept = phase("logging")
+    for _ in range(2):
+        with kept, kept:
+            clock.spend(1)
+
+    assert measured().phase_ns == {"logging": 2}
+    assert not degraded.FOUND
+
+
+def test_an_end_without_a_beginning_does_nothing() -> None:
+    """``__exit__`` may be called by whoever cleans up."""
+    phase("logging").__exit__(None, None, None)
+
+    assert not degraded.FOUND
+
+
+@pytest.mark.parametrize("name", [None, 5, ["data"], "x" * 100_000])
+def test_a_phase_may_be_called_anything(clock: Clock, name: Any) -> None:
+    """What is no name of a phase counts as other, or as a failure, and never ends the job."""
+    with phase(name):
+        clock.spend(1)
+
+    assert measured().phase_ns in ({}, {"other": 1})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_function_may_contain_phases_and_steps() -> None:
+    """With fullgraph, where a break would be an error; traced, they do nothing."""
+    torch = pytest.importorskip("torch")
+
+    def work(x: Any) -> Any:
+        with phase("forward"):
+            y = x * 2
+        step()
+        return y + 1
+
+    compiled = torch.compile(work, fullgraph=True, backend="eager")
+    x = torch.arange(3)
+    for _ in watch(range(3)):
+        assert compiled(x).equal(work(x))
+
+    assert measured().steps == 3  # those of the calls that were not compiled
+    assert not degraded.FOUND

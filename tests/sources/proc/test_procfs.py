@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pwd
 import subprocess
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 
 from exporter.model.reading import Memory
 from exporter.sources.proc import procfs
-from exporter.sources.proc.procfs import Identities, Identity, host_memory
+from exporter.sources.proc.procfs import (
+    TICKS_PER_SECOND,
+    CpuUse,
+    Identities,
+    Identity,
+    Mapped,
+    host_memory,
+    maps_transformer_engine,
+)
 from tests.sources.proc.processes import process
 from tests.waiting import wait_until
 
@@ -222,3 +231,146 @@ def test_the_memory_of_this_machine() -> None:
 
     assert found is not None
     assert 0 < found.used_bytes < found.total_bytes
+
+
+# How many CPU cores a process keeps busy
+
+
+BUSY_AND_TELL = """
+import sys, time
+for line in sys.stdin:
+    begin = time.process_time()
+    while time.process_time() < begin + float(line):
+        pass
+    print(time.process_time(), flush=True)
+"""
+
+
+def test_the_cores_of_a_real_process() -> None:
+    """What it uses while it computes, and nothing while it waits; the kernel counts in ticks."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BUSY_AND_TELL],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        into, out = child.stdin, child.stdout
+        assert into is not None
+        assert out is not None
+
+        def compute(seconds: float) -> float:
+            print(seconds, file=into, flush=True)
+            return float(out.readline())
+
+        begun = compute(0.0)
+        use, pid = CpuUse("/proc"), child.pid
+        assert use.of([pid], 100.0) == {}
+        used = compute(0.5) - begun
+        assert used >= 0.5
+        assert use.of([pid], 102.0)[pid] == pytest.approx(used / 2, abs=1.5 / TICKS_PER_SECOND)
+        assert use.of([pid], 103.0)[pid] <= 1.5 / TICKS_PER_SECOND
+        into.close()
+
+
+def test_threads_count_and_children_do_not(tmp_path: Path) -> None:
+    """User and system time of all threads, over the time between the reads: 3 s in 2 s."""
+    use = CpuUse(str(tmp_path))
+    process(tmp_path, 7, b"a) b", times=(10 * TICKS_PER_SECOND, 5 * TICKS_PER_SECOND))
+    assert use.of([7], 50.0) == {}
+    process(tmp_path, 7, b"a) b", times=(12 * TICKS_PER_SECOND, 6 * TICKS_PER_SECOND))
+    assert use.of([7, 7], 52.0) == {7: 1.5}
+    assert use.of([7], 52.0) == {}, "no time has passed"
+
+
+def test_a_pid_that_is_used_again_begins_anew(tmp_path: Path) -> None:
+    """So does one that was not asked for meanwhile; a count that falls is 0."""
+    use = CpuUse(str(tmp_path))
+    process(tmp_path, 7, times=(1, 1))
+    process(tmp_path, 8, times=(100, 0))
+    use.of([7, 8], 1.0)
+    process(tmp_path, 7, times=(900, 900), started=200)
+    process(tmp_path, 8, times=(50, 0))
+    assert use.of([7, 8], 2.0) == {8: 0.0}
+    use.of([], 3.0)
+    assert use.of([8], 4.0) == {}
+
+
+@pytest.mark.parametrize("times", [("x", 1), (1, "1.5"), ("1e5", 1), ("-", "-")])
+def test_a_line_that_cannot_be_read_is_left_out(
+    tmp_path: Path, times: tuple[object, object]
+) -> None:
+    """And a process that is not there."""
+    process(tmp_path, 7, times=times)
+    use = CpuUse(str(tmp_path))
+    for now in (1.0, 2.0):
+        assert use.of([7, 8], now) == {}
+
+
+# Which processes have loaded Transformer Engine
+
+
+TORCH = "7f00-7f01 r-xp 0000 08:01 12  /venv/lib/python3.11/site-packages/torch/lib/libtorch.so\n"
+
+
+def maps(library: str) -> str:
+    return TORCH * 50 + TORCH.replace("torch/lib/libtorch.so", library)
+
+
+@pytest.mark.parametrize(
+    ("library", "found"),
+    [
+        ("transformer_engine/libtransformer_engine.so", True),
+        ("transformer_engine_torch.cpython-311-x86_64-linux-gnu.so", True),
+        ("transformer_engine_jax.cpython-312-x86_64-linux-gnu.so", True),
+        ("transformer_engine/__init__.py", False),
+        ("torch/lib/libtorch.so", False),
+        ("not_transformer_engine_torch.so", False),
+    ],
+)
+def test_libraries(tmp_path: Path, library: str, found: bool) -> None:
+    process(tmp_path, 10, maps=maps(library))
+    assert maps_transformer_engine(str(tmp_path), 10) is found
+
+
+def test_what_may_not_be_read_is_not_known(tmp_path: Path) -> None:
+    process(tmp_path, 10)
+    assert Mapped(str(tmp_path)).of([10, 11], 0.0) == {10: None, 11: None}
+
+
+def test_a_real_process_that_maps_a_file_of_that_name(tmp_path: Path) -> None:
+    assert maps_transformer_engine("/proc", os.getpid()) is False
+    library = tmp_path / "libtransformer_engine.so"
+    library.write_bytes(b"\0" * mmap.PAGESIZE)
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+        assert maps_transformer_engine("/proc", os.getpid()) is True
+
+
+def test_a_late_import_is_found_and_few_looks_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a minute; what was found is not looked for again."""
+    looks: list[float] = []
+    now = 0.0
+
+    def look(procfs: str, pid: int) -> bool | None:
+        looks.append(now)
+        return maps_transformer_engine(procfs, pid)
+
+    monkeypatch.setattr(procfs, "maps_transformer_engine", look)
+    process(tmp_path, 10, maps=maps("torch/lib/libtorch.so"))
+    seen = Mapped(str(tmp_path))
+    for second in range(0, 200, 10):
+        now = float(second)
+        if second == 100:
+            process(tmp_path, 10, maps=maps("libtransformer_engine.so"))
+        assert seen.of([10], now) == {10: second >= 120}
+    assert looks == [0.0, 60.0, 120.0]
+
+
+def test_another_process_with_the_same_pid_is_looked_at_anew(tmp_path: Path) -> None:
+    process(tmp_path, 10, maps=maps("libtransformer_engine.so"))
+    seen = Mapped(str(tmp_path))
+    assert seen.of([10], 0.0) == {10: True}
+    process(tmp_path, 10, started=6, maps=maps("torch/lib/libtorch.so"))
+    assert seen.of([10], 1.0) == {10: False}
+    assert seen.of([], 2.0) == {}

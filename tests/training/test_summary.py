@@ -152,7 +152,7 @@ def test_the_launcher_asks_for_the_line() -> None:
     assert job_environment(off, variables, quiet=False) == off
 
 
-def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[str]:
+def ran(folder: Path, source: str, *flags: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a script under `run`."""
     (folder / "train.py").write_text(source, encoding="utf-8")
     return subprocess.run(
@@ -167,6 +167,7 @@ def ran(folder: Path, source: str, *flags: str) -> subprocess.CompletedProcess[s
             "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
             "ROOFLINE_TRAINING_SOCKET": str(folder / "training.sock"),
             "XDG_RUNTIME_DIR": str(folder),
+            **environ,
         },
         capture_output=True,
         text=True,

@@ -8,8 +8,6 @@ import os
 import platform
 import signal
 import stat
-import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,19 +100,6 @@ def test_it_has_what_is_known_and_nothing_else(
         "gpu": "NVIDIA GeForce RTX 4090",
         "loader": {"workers": 0, "pin_memory": False},
     }
-
-
-@pytest.mark.usefixtures("unheard")
-def test_only_the_first_rank_writes_it(
-    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others would take its place with about the same."""
-    monkeypatch.setenv(summary.FILE_VARIABLE, str(tmp_path / NAME))
-    monkeypatch.setenv("RANK", "1")
-    for _ in watch(range(2), job="job"):
-        clock.wait(3)
-    PROCESS.flush()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_job_writes_it_where_it_was_asked_from(tmp_path: Path) -> None:
@@ -225,11 +210,6 @@ raise SystemExit(subprocess.run(run).returncode)
 def test_a_job_that_switches_the_client_off_has_none(tmp_path: Path) -> None:
     """Nor that of an earlier job, which would stand for this one."""
     (tmp_path / NAME).write_text("of an earlier job", encoding="utf-8")
-    run = [sys.executable, "-m", "exporter", "run", "--summary", NAME, "--", "true"]
-    environ = {**os.environ, "ROOFLINE_JOB_INSTRUMENT": "0"}
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        run, cwd=tmp_path, env={**environ, "PYTHONPATH": str(root)}, timeout=60, check=False
-    )
+    done = ran(tmp_path, "", "--summary", NAME, ROOFLINE_JOB_INSTRUMENT="0")
     assert done.returncode == 0
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

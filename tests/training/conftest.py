@@ -54,12 +54,13 @@ class Clock:
 @pytest.fixture
 def client() -> Iterator[None]:
     """Begin with a client that has done nothing, and leave nothing to report at exit."""
-    _begin_anew()
+    begin_anew()
     yield
-    _begin_anew()
+    begin_anew()
 
 
-def _begin_anew() -> None:
+def begin_anew() -> None:
+    """Have the client forget what it did, with every part switched on."""
     PROCESS.reset()
     PROCESS.automatic = False
     degraded.FOUND.clear()

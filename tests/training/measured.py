@@ -36,6 +36,12 @@ def measured(account: ThreadAccount | None = None, job: str | None = None) -> Me
     return Measured(*account.counts.totals(), wall_ns, spent)
 
 
+def is_at_rest() -> bool:
+    """Return whether neither a phase nor a wait is under way in this thread."""
+    account = PROCESS.account_here()
+    return account is not None and (account.depth, account.asking) == (0, None)
+
+
 class Optimizer:
     """Steps, and calls the client as an optimizer does."""
 

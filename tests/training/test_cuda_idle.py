@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofline_job import captures, cuda_idle, degraded
+from roofline_job import degraded
 from roofline_job.captures import CAPTURES
 from roofline_job.cuda_idle import FREE_EVENTS, MEASURED_PHASES, PAIRS, IdleMeter
+from tests.training.conftest import begin_anew
 from tests.training.scripted_cuda import MS, ScriptedGpu
 
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -32,23 +33,14 @@ def _scripted(**options: Any) -> Iterator[ScriptedGpu]:
     real = sys.modules.get("torch")
     gpu = ScriptedGpu(**options)
     sys.modules["torch"] = gpu.torch
-    _forget()
+    begin_anew()
     try:
         yield gpu
     finally:
-        _forget()
+        begin_anew()
         del sys.modules["torch"]
         if real is not None:
             sys.modules["torch"] = real
-
-
-def _forget() -> None:
-    """Begin anew, with every part switched on."""
-    FREE_EVENTS.clear()
-    CAPTURES.reset()
-    degraded.FOUND.clear()
-    for part in (cuda_idle.PART, captures.PART):
-        part.on = True
 
 
 def _meter() -> IdleMeter:

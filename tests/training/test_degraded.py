@@ -19,11 +19,10 @@ import pytest
 from exporter.sources.training.decode import decode
 from roofline_job import degraded, loops, phase, process, reporter, step, watch
 from roofline_job.degraded import REASONS, WATCH, degrade
-from roofline_job.process import PROCESS
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import PARTS, Clock
 from tests.training.listener import Listener
-from tests.training.measured import measured
+from tests.training.measured import is_at_rest, measured
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -157,9 +156,7 @@ def test_what_a_signal_handler_raises_reaches_the_job(
 
     with pytest.raises(TimeoutError, match="too late"):
         job()
-    account = PROCESS.account()
-    assert account is not None
-    assert (account.depth, account.asking) == (0, None)
+    assert is_at_rest()
     assert measured().wall_ns < 100
     assert not degraded.FOUND
     assert all(part.on for part in PARTS)
@@ -226,11 +223,9 @@ def test_what_a_handler_cut_off_is_made_up_for(clock: Clock, unheard: None, agai
         iterator = iter(data)
     next(iterator)
     next(iterator)
-    account = PROCESS.account()
 
-    assert account is not None
-    assert (account.depth, account.asking) == (0, None)
-    assert account.counts.totals()[1] == 3
+    assert is_at_rest()
+    assert measured().batches == 3
     assert WATCH.on
 
 

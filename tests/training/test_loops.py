@@ -11,7 +11,7 @@ import pytest
 from roofline_job import degraded, phase, step, watch
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
-from tests.training.measured import measured
+from tests.training.measured import is_at_rest, measured
 
 pytestmark = pytest.mark.usefixtures("clock", "unheard")
 
@@ -220,9 +220,7 @@ def test_an_iterator_that_asks_itself_gives_one_batch(clock: Clock) -> None:
 
     assert measured().batches == 3
     assert measured().wall_ns <= 7
-    account = PROCESS.account_here()
-    assert account is not None
-    assert (account.depth, account.asking) == (0, None)
+    assert is_at_rest()
 
 
 # What the job marks itself

@@ -12,24 +12,22 @@ from typing import Any
 import pytest
 
 from roofline_job import degraded, watch
-from roofline_job.process import PROCESS
+from tests.training.measured import is_at_rest, measured
 
 pytestmark = pytest.mark.usefixtures("client", "unheard")
 
 
 class Shuffled:
-    """A loader whose iterator is itself, and which counts how often it is asked for one."""
+    """A loader whose iterator is itself."""
 
     def __init__(self, batches: int) -> None:
         self.batches = batches
-        self.epochs = 0
         self._left = 0
 
     def __len__(self) -> int:
         return self.batches
 
     def __iter__(self) -> Shuffled:
-        self.epochs += 1
         self._left = self.batches
         return self
 
@@ -38,11 +36,6 @@ class Shuffled:
             raise StopIteration
         self._left -= 1
         return self._left
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Shuffled) and other.batches == self.batches
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class Plain:
@@ -59,11 +52,6 @@ def numbers() -> Generator[int, Any, str]:
     sent = yield 1
     yield sent or 2
     return "returned"
-
-
-def batches() -> int:
-    account = PROCESS.account()
-    return 0 if account is None else account.counts.totals()[1]
 
 
 def test_an_iterator_is_itself_when_asked_for_one() -> None:
@@ -140,7 +128,7 @@ def test_a_sequence_without_an_iterator_is_watched() -> None:
 
     assert list(watched) == [5, 6]
     assert watched[1] == 6
-    assert batches() == 2
+    assert measured().batches == 2
 
 
 def test_attributes_are_read_set_and_deleted_through() -> None:
@@ -261,6 +249,4 @@ def test_at_the_end_of_the_stack_no_batch_is_lost() -> None:
 
     assert len(found) > 50_000
     assert not degraded.FOUND
-    account = PROCESS.account()
-    assert account is not None
-    assert (account.depth, account.asking) == (0, None)
+    assert is_at_rest()

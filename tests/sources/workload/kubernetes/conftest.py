@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
 from tests.sources.workload.kubernetes.kubelet import LIST, Answer, FakeKubelet
 
-
-class StartKubelet(Protocol):
-    """Starts one: ``start_kubelet(answer, LIST)``."""
-
-    def __call__(self, answer: Answer, method: str = LIST) -> FakeKubelet: ...
+StartKubelet = Callable[..., FakeKubelet]
+"""Starts one: ``start_kubelet(answer, LIST)``."""
 
 
 @pytest.fixture

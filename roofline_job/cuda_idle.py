@@ -151,10 +151,7 @@ class IdleMeter:
         return self._calling(lambda cuda: self._begin(cuda, outer)) if measured else None
 
     def stop(self, pair: IdlePair, phase: str, wait_ns: int) -> None:
-        """Record the end of the phase that began with ``pair``.
-
-        ``wait_ns`` is the host time that is counted for this phase: S is never more.
-        """
+        """Record the end of the phase that began with ``pair``; S is at most its host time."""
         if get_ident() != self._thread:
             return
         if self._open is pair:
@@ -170,10 +167,8 @@ class IdleMeter:
             self._calling(lambda _: self._resolve(PAIRS))
 
     def done(self, flops: float) -> float | None:
-        """Return how many of the launched FLOPs the GPU has done; None if unknown.
-
-        These are the FLOPs launched before the latest event that the GPU has passed.
-        """
+        """Return the FLOPs launched before the latest event that the GPU has passed; None if they
+        are unknown."""
         self.find_cuda()
         if self._built is not None and not (self._built and self._cuda.is_initialized()):
             self._done = flops  # on the CPU, which is done when it returns

@@ -25,10 +25,8 @@ _DICTS = (
 
 
 def attribute(owner: object, name: str) -> Any:
-    """Return an object's own attribute, or None.
-
-    Triggers neither a property, ``__getattr__`` nor the loading of a lazy module.
-    """
+    """Return an object's own attribute, or None; call no property and no ``__getattr__``, and load
+    no lazy module."""
     try:
         return required_attribute(owner, name)
     except (AttributeError, KeyError):

@@ -101,10 +101,7 @@ def device(
     environ: Mapping[str, str] = os.environ,
     maps: str = "/proc/self/maps",
 ) -> str | None:
-    """Return the UUID of this process's GPU, ``none``, or None: not known yet.
-
-    ``batches`` is how many the job has had; one that has not touched a GPU by its third uses none.
-    """
+    """Return the UUID of this process's GPU, ``none``, or None: not known after so many batches."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip().lower() in _HIDDEN:
         return NO_DEVICE

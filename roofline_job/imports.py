@@ -100,11 +100,8 @@ class Finder:
 
 
 def after_import(callbacks: Mapping[str, Callback], missed: Missed) -> None:
-    """Call each function with its module: now if that was imported, else once it is executed.
-
-    Where that is not possible, `missed` is called with the module's name. What any of them raises
-    is dropped: an import never fails for it.
-    """
+    """Call each function with its module: now if that was imported, else once it is executed. Where
+    that is not possible, call `missed` with its name. What they raise is dropped."""
     sys.meta_path.insert(0, Finder(callbacks, missed))
     for name, callback in callbacks.items():
         module = sys.modules.get(name)

@@ -197,10 +197,8 @@ def added(job: str | None, *, counts_flops: bool = False) -> dict[str, str]:
 def job_environment(
     environ: Mapping[str, str], variables: Mapping[str, str], *, quiet: bool = True
 ) -> dict[str, str]:
-    """Return the job's environment with these variables, unless it switches all of this off.
-
-    One that is not quiet asks for the line at the end: the first process of the job is this one.
-    """
+    """Return the job's environment with these variables, unless it switches all of this off; with
+    the id of this process, its first one, if that is to write the line at the end."""
     kept = {name: value for name, value in environ.items() if name != VARIABLE}
     if kept.get(SWITCH) == "0":
         return kept

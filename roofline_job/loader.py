@@ -61,10 +61,8 @@ _REFERENCES_OF_ONE = _references(ref(_one))
 
 
 def ready_batches(iterator: Any) -> int | None:
-    """Return how many finished batches wait to be taken; None if that is not known.
-
-    Those that came out of order are kept by the iterator, the others wait in its queue.
-    """
+    """Return how many finished batches wait in an iterator's queue or, out of order, in itself;
+    None if that is not known."""
     if not DETAILS.on or iterator is None:
         return None
     try:

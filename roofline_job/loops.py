@@ -422,10 +422,8 @@ def remember_optimizer(optimizer: object) -> None:
 
 
 def _gradient() -> tuple[int, int] | None:
-    """Return a value that each backward pass changes; None without a gradient.
-
-    It is the identity and version of the first gradient of the optimizer that stepped last.
-    """
+    """Return what each backward pass changes: identity and version of the first gradient of the
+    optimizer that stepped last; None without one."""
     try:
         for group in attribute(_optimizer(), "param_groups") or ():
             for parameter in group["params"]:

@@ -58,10 +58,8 @@ def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
 
 
 def write_nothing_measured() -> None:
-    """Write that nothing was measured, unless something was, perhaps in another process.
-
-    A process that imports no framework is no training job, and needs no line.
-    """
+    """Write that nothing was measured, in a process that has imported a framework, unless something
+    was, perhaps in another process."""
     if not any(name in sys.modules for name in FRAMEWORKS):
         return
     times = os.times()

@@ -20,10 +20,8 @@ _finish: Callable[[], object] = lambda: None  # noqa: E731 # as the function tha
 
 
 def before_termination(finish: Callable[[], object]) -> None:
-    """Call a function before SIGTERM ends this process; not if the job handles the signal.
-
-    Only the main thread can have that.
-    """
+    """Call a function before SIGTERM ends this process; not if the job handles the signal, nor when
+    this is not its main thread."""
     global _finish
     module = sys.modules.get("signal")
     if module is not None and _is(_signal.SIG_DFL) and not _is_caught():

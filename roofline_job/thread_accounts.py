@@ -64,10 +64,7 @@ class Span:
 
 
 class ThreadAccount(Account):
-    """The account of one thread, which it alone writes, and its reports.
-
-    But an optimizer's step in another thread adds to the counts.
-    """
+    """The account of one thread, and its reports; other threads add only steps of optimizers."""
 
     def __init__(
         self,

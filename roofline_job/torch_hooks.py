@@ -306,9 +306,7 @@ def _note_precision(autocast: Any) -> None:
 
 
 def _account_of_checkpoint() -> ThreadAccount | None:
-    """Return the account of a thread that trains, once its run has begun.
-
-    A process that only prepares data saves as well, and so do the helpers of asynchronous saving.
-    """
+    """Return the account of a thread that trains, once its run has begun: those that prepare data,
+    or help asynchronous saving, save as well."""
     account = PROCESS.account_here()
     return None if account is None or account.due_ns == NEVER else account

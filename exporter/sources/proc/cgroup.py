@@ -40,10 +40,8 @@ _SLUID = re.compile(rf"/(?:[^/]+_)?slurmstepd\.scope/(?P<id>s[0-9A-HJKMNP-TV-Z]{
 
 
 def memberships(procfs: str, pids: Iterable[int]) -> dict[int, Membership | None]:
-    """Return the workloads of these processes, by PID; None where unreadable or unknown.
-
-    It is read each time: a process may be moved after its start.
-    """
+    """Return the workloads of these processes, by PID; None where unreadable or unknown. They are
+    read each time: a process may be moved."""
     return {pid: of_process(procfs, pid) for pid in set(pids)}
 
 

@@ -115,10 +115,8 @@ def placed(sysfs: str, address: str) -> dict[str, Any]:
 
 
 def device_folder(sysfs: str, address: str) -> str | None:
-    """Return where sysfs has the device at a PCI address, if it has; None for another text.
-
-    The address may be written as sysfs does (0000:01:00.0) or as NVML does (00000000:01:00.0).
-    """
+    """Return where sysfs has the device at a PCI address, which may be written as NVML does
+    (00000000:01:00.0), if it has; None for another text."""
     domain, _, rest = address.partition(":")
     try:
         name = f"{int(domain, 16):04x}:{rest.lower()}"

@@ -90,10 +90,8 @@ def sees_the_hosts_processes() -> bool:
 
 
 def command_name(procfs: str, pid: int) -> str | None:
-    """Return the command's name, without arguments; None if the process cannot be seen.
-
-    It is at most 32 bytes of printable text, whatever the process calls itself.
-    """
+    """Return the command's name in at most 32 bytes of printable text, whatever the process calls
+    itself; None if it cannot be seen."""
     name = read_file(procfs, pid, "comm")[:LONGEST_NAME_BYTES]
     return _shown(name.decode("utf-8", "replace").rstrip("\n")) or None
 
@@ -204,10 +202,8 @@ class Mapped:
         """The last answer and when it was read, by PID and start time: PIDs are used again."""
 
     def of(self, pids: Iterable[int], now: float) -> dict[int, bool | None]:
-        """Return whether it is mapped, by PID, at the monotonic time `now`; None if unreadable.
-
-        All other processes are forgotten.
-        """
+        """Return whether it is mapped, by PID, at the monotonic time `now`; None if unreadable. All
+        other processes are forgotten."""
         found: dict[int, bool | None] = dict.fromkeys(pids)
         before, self._looks = self._looks, {}
         for pid in found:
@@ -223,10 +219,8 @@ class Mapped:
 
 
 def maps_transformer_engine(procfs: str, pid: int) -> bool | None:
-    """Return whether a process has mapped a library of Transformer Engine.
-
-    None where its mappings cannot be read: they are for its own user and for root.
-    """
+    """Return whether a process has mapped a library of Transformer Engine; None where its mappings
+    cannot be read: they are for its own user and for root."""
     try:
         with open(f"{procfs}/{pid}/maps", "rb") as file:
             return _LIBRARY.search(file.read(MOST_MAPS_BYTES)) is not None
@@ -235,10 +229,8 @@ def maps_transformer_engine(procfs: str, pid: int) -> bool | None:
 
 
 def host_memory(procfs: str) -> Memory | None:
-    """Return the host's memory from /proc/meminfo; None where it cannot be read.
-
-    In use is what is not available: the page cache is.
-    """
+    """Return the host's memory from /proc/meminfo; None where it cannot be read. In use is what is
+    not available: the page cache is."""
     try:
         with open(f"{procfs}/meminfo", encoding="ascii") as file:
             sizes = dict(line.split(":", 1) for line in file)

@@ -184,10 +184,8 @@ class Ledger:
             self.taken_total += 1
 
     def reports(self) -> tuple[TrainingReport, ...]:
-        """Return the last report of each process, in the order in which the processes appeared.
-
-        Those silent for five minutes are forgotten, unless they are seen to be alive.
-        """
+        """Return the last report of each process, in the order in which the processes appeared, but
+        of those silent for five minutes and not seen to be alive."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._checked_at >= CHECK_SECONDS:

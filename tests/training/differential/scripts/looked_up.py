@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +21,7 @@ def batches(**options: Any) -> Any:
     return iter(watched(DataLoader(Pairs(40, SECONDS), 4, **options)))
 
 
-def train(make: Callable[[], Callable[[], Any]], *, samples: bool = True) -> None:
+def train(make: Callable[[], Callable[[], Any]]) -> None:
     """Take batches until there are no more."""
     own = Own(BODY)
     own.asks()
@@ -33,7 +32,6 @@ def train(make: Callable[[], Callable[[], Any]], *, samples: bool = True) -> Non
         except StopIteration:
             break
         own.learn(batch)
-    own.samples = own.samples if samples else None
     own.expect()
 
 
@@ -47,13 +45,6 @@ def of_the_base_class() -> None:
         return lambda: _BaseDataLoaderIter.__next__(found)
 
     train(make)
-
-
-def by_map() -> None:
-    own = Own(BODY)
-    own.asks()
-    own.train(map(next, itertools.repeat(batches())))
-    own.expect()
 
 
 def by_super() -> None:
@@ -101,41 +92,6 @@ def put_back_by_the_job() -> None:
     for batch in found:
         own.learn(batch)
     own.expect(counted=False, clock=False)
-
-
-def only_looked_at() -> None:
-    """What is looked up and not called measures nothing: W would run on."""
-    own = Own(BODY)
-    own.asks()
-    found = batches()
-    for _ in range(10):
-        print(hasattr(found, "__next__"), callable(found.__next__), bool(found.__next__), end=" ")
-        kept = found.__next__
-        print(inspect.ismethod(kept), kept == found.__next__, kept.__self__ is found)
-        own.learn(own.ask(next, found))
-        found.__next__  # noqa: B018 # the body runs after it
-        own.learn((torch.ones(4, 4), torch.ones(4, 1)))
-    own.steps = None  # of two for each batch, the second ones come in the same loop
-    own.expect(share=False)
-
-
-def kept_and_dropped() -> None:
-    """A prefetcher's idiom: the method is kept, the call comes late."""
-
-    class Prefetcher:
-        def __init__(self, loader: Any) -> None:
-            self.following = iter(loader).__next__
-
-        def __iter__(self) -> Iterator[Any]:
-            while True:
-                try:
-                    yield self.following()
-                except StopIteration:
-                    break
-
-    own = Own(BODY)
-    own.train(Prefetcher(watched(DataLoader(Pairs(40, SECONDS), 4))))
-    own.expect()
 
 
 def described() -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -169,16 +168,6 @@ def prefetched() -> None:
         own.learn(batch)
         batch = ahead.next()
     own.expect()
-
-
-def endless() -> None:
-    def forever() -> Iterator[Any]:
-        while True:
-            yield from loader(20)
-
-    own = Own(BODY)
-    own.train(itertools.islice(forever(), 12))
-    own.expect(counted=False, share=False)
 
 
 def unpacked() -> None:

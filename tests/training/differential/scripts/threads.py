@@ -7,7 +7,6 @@ import _thread
 import queue
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -52,8 +51,9 @@ def started_bare() -> None:
     own.expect(counted=False, clock=False, degraded=None)
 
 
-def background(own: Own) -> None:
-    batches: queue.Queue[Any] = queue.Queue(2)
+def in_the_background() -> None:
+    """A helper thread reads ahead into a queue."""
+    own, batches = Own(BODY), queue.Queue[Any](2)
 
     def fill() -> None:
         for batch in loader():
@@ -63,12 +63,6 @@ def background(own: Own) -> None:
     threading.Thread(target=fill).start()
     for batch in iter(batches.get, None):
         own.learn(batch)
-
-
-def in_the_background() -> None:
-    """A helper thread reads ahead into a queue."""
-    own = Own(BODY)
-    background(own)
     helped(own)
 
 
@@ -101,32 +95,26 @@ def two_at_once() -> None:
     own.expect(counted=False, clock=False)
 
 
-def stepping(elsewhere: Callable[[Callable[[], None]], None]) -> None:
+def steps_in_a_pool() -> None:
+    """As an optimizer in backward does on CUDA, where backward runs in autograd's own thread."""
     own = Own(BODY)
-    for batch in own.each(loader(120)):
-        own.optimizer.zero_grad()
-        own.loss(batch).backward()
-        elsewhere(own.step)
-        time.sleep(BODY)
+    with ThreadPoolExecutor(1) as pool:
+        for batch in own.each(loader(120)):
+            own.optimizer.zero_grad()
+            own.loss(batch).backward()
+            pool.submit(own.step).result()
+            time.sleep(BODY)
     own.expect()
 
 
-def steps_in_a_pool() -> None:
-    """As an optimizer in backward does on CUDA, where backward runs in autograd's own thread."""
-    with ThreadPoolExecutor(1) as pool:
-        stepping(lambda step: pool.submit(step).result())
-
-
-def in_backward(own: Own, call: Callable[[Callable[[], None]], None]) -> None:
+def steps_in_backward() -> None:
     """One optimizer for each parameter, stepping as soon as its gradient is there."""
+    own = Own()
     optimizers = {one: torch.optim.SGD([one], lr=0.05) for one in own.model.parameters()}
 
     def step(parameter: torch.Tensor) -> None:
-        def now() -> None:
-            optimizers[parameter].step()
-            optimizers[parameter].zero_grad()
-
-        call(now)
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
 
     for one in own.model.parameters():
         one.register_post_accumulate_grad_hook(step)
@@ -135,10 +123,6 @@ def in_backward(own: Own, call: Callable[[Callable[[], None]], None]) -> None:
         own.steps += 1
         time.sleep(BODY)
     own.expect()
-
-
-def steps_in_backward() -> None:
-    in_backward(Own(), lambda step: step())
 
 
 def backward_in_a_thread() -> None:

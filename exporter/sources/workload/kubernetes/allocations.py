@@ -48,15 +48,11 @@ def device_of(listed: ContainerDevice) -> tuple[DeviceName, str] | None:
         gi = gke["gi"]
         of = DeviceName(minor=int(gke["minor"]), gpu_instance=None if gi is None else int(gi))
         return of, replica or gke["replica"] or ""
-    by_uuid = _by_uuid(device_id)
-    return None if by_uuid is None else (by_uuid, replica)
-
-
-def _by_uuid(device_id: str) -> DeviceName | None:
     if named := _NAMED.fullmatch(device_id):
-        return _named(named)
+        return _named(named), replica
     if old := _OLD_MIG.fullmatch(device_id):
-        return DeviceName(uuid=f"GPU-{old['uuid'].lower()}", gpu_instance=int(old["gi"]))
+        uuid = f"GPU-{old['uuid'].lower()}"
+        return DeviceName(uuid=uuid, gpu_instance=int(old["gi"])), replica
     return None
 
 

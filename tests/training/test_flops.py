@@ -403,26 +403,19 @@ def test_batches_of_a_class_of_the_job_are_not_counted() -> None:
     assert "class of the job's own" in degraded.FOUND["flops"]
 
 
-def elements_of(batch: Any) -> int | None:
-    return size_of(tuple(shapes(batch)))
-
-
-def test_the_size_of_a_batch_of_transformers_is_known() -> None:
-    """It is a dictionary with methods."""
-    transformers = pytest.importorskip("transformers")
-    batch = transformers.BatchEncoding({"ids": torch.zeros(4, 7)})
-    assert elements_of(batch) == 28
-    assert (
-        elements_of(type("Own", (transformers.BatchEncoding,), {})({"ids": torch.zeros(4)})) is None
-    )
-
-
 def test_the_size_of_a_batch_is_that_of_its_tensors() -> None:
-    """In containers, arrays as well; None where there are none."""
+    """In containers, of transformers too; None where there are none, or in a class of the job's."""
+    transformers = pytest.importorskip("transformers")
+    own = type("Own", (transformers.BatchEncoding,), {})
     batch = {"ids": torch.zeros(4, 7), "more": [torch.zeros(3), ("text", 5)], "x": object()}
-    assert elements_of(batch) == 31
-    assert elements_of(["text", 5, {}]) is None
-    assert elements_of(3) is None
+    for each, elements in (
+        (batch, 31),
+        (transformers.BatchEncoding(batch), 31),
+        (own(batch), None),
+        (["text", 5, {}], None),
+        (3, None),
+    ):
+        assert size_of(tuple(shapes(each))) == elements
     assert (Unit(6.0, None).of(None), Unit(6.0, None).of(3), Unit(6.0, 3).of(None)) == (6, 0, 0)
 
 

@@ -12,7 +12,7 @@ import pytest
 from roofline_job import degraded, phase, reporter, step, watch
 from roofline_job.process import PROCESS
 from roofline_job.reporter import RETRY_SECONDS, SECOND
-from roofline_job.thread_accounts import NEVER, ThreadAccount
+from roofline_job.thread_accounts import NEVER
 from tests.training.conftest import Clock
 from tests.training.listener import Listener, run_job
 from tests.training.measured import Optimizer, measured
@@ -37,15 +37,13 @@ def test_without_a_daemon_it_is_looked_for_every_five_seconds(
     path = tmp_path / "late.sock"
     monkeypatch.setattr(reporter, "candidates", lambda _: (str(path),))
     looked: list[int] = []
-    real = ThreadAccount.report
+    deliver = reporter.deliver
 
-    def report(
-        account: ThreadAccount, now_ns: int, phase: str | None = None, *, ending: bool = False
-    ) -> None:
-        looked.append(now_ns)
-        real(account, now_ns, phase, ending=ending)
+    def look(datagram: bytes, wait_seconds: float) -> bool:
+        looked.append(clock.now_ns)
+        return deliver(datagram, wait_seconds)
 
-    monkeypatch.setattr(ThreadAccount, "report", report)
+    monkeypatch.setattr(reporter, "deliver", look)
     batches = iter(watch(range(1_000), job="job"))
     for _ in range(100):
         next(batches)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -31,31 +31,24 @@ FUTEX = "threading.Event().wait(60)"
 """As a loop sleeps that has its batches pinned."""
 
 
-class Freezer(NamedTuple):
-    """How a version of control groups freezes one."""
-
-    roots: tuple[str, ...]
-    file: str
-    orders: tuple[str, str]
-    """Freeze, and thaw."""
-
-
 FREEZERS = {
-    1: Freezer(("/sys/fs/cgroup/freezer",), "freezer.state", ("FROZEN", "THAWED")),
-    2: Freezer(("/sys/fs/cgroup/unified", "/sys/fs/cgroup"), "cgroup.freeze", ("1", "0")),
+    1: (("freezer",), "freezer.state", "FROZEN", "THAWED", "freezer.state", "FROZEN"),
+    2: (("unified", "."), "cgroup.freeze", "1", "0", "cgroup.events", "frozen 1"),
 }
+"""By version of control groups: where they are; the file that freezes one, and what to write there
+to freeze and thaw; the file that shows whether it is frozen, and what is in it then."""
 
 
 class Group:
     """A control group that can be frozen."""
 
     def __init__(self, version: int) -> None:
-        self._freezer = FREEZERS[version]
-        for root in self._freezer.roots:
-            self._path = Path(root) / f"roofline-test-{os.getpid()}"
+        roots, self._file, self._freeze, self._thaw, self._shows, self._frozen = FREEZERS[version]
+        for root in roots:
+            self._path = Path("/sys/fs/cgroup", root, f"roofline-test-{os.getpid()}")
             with suppress(OSError):
                 self._path.mkdir()
-                self._order(1)
+                self.thaw()
                 return
             with suppress(OSError):
                 self._path.rmdir()
@@ -66,19 +59,11 @@ class Group:
             (self._path / "cgroup.procs").write_text(str(pid))
 
     def freeze(self) -> None:
-        self._order(0)
-        if self._freezer.file == "freezer.state":
-            state = self._path / "freezer.state"
-            wait_until(lambda: state.read_text().strip() == "FROZEN")
-        else:
-            events = self._path / "cgroup.events"
-            wait_until(lambda: "frozen 1" in events.read_text())
+        (self._path / self._file).write_text(self._freeze)
+        wait_until(lambda: self._frozen in (self._path / self._shows).read_text())
 
     def thaw(self) -> None:
-        self._order(1)
-
-    def _order(self, number: int) -> None:
-        (self._path / self._freezer.file).write_text(self._freezer.orders[number])
+        (self._path / self._file).write_text(self._thaw)
 
     def close(self) -> None:
         self.thaw()

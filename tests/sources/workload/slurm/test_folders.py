@@ -49,19 +49,11 @@ def test_a_mapping_folder(tmp_path: Path) -> None:
 
 
 def test_numbers_are_those_of_device_files_if_so_configured(tmp_path: Path) -> None:
-    """--slurm.numbering=minor; a job that has a UUID needs no number."""
+    """--slurm.numbering=minor."""
     path = written(tmp_path, n0="7\n", n4_2="9")
-    (tmp_path / GPU).write_text("7\n")
-    folder = read_folder(path, "minor")
-    assert said(folder) == [
+    assert said(read_folder(path, "minor")) == [
         (DeviceName(minor=0), "7", ""),
         (DeviceName(minor=4, gpu_instance=2), "9", ""),
-        (DeviceName(uuid=GPU), "7", ""),
-    ]
-    assert folder is not None
-    assert [entry.device for entry in certain_first([folder])] == [
-        DeviceName(minor=4, gpu_instance=2),
-        DeviceName(uuid=GPU),
     ]
 
 

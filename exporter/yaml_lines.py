@@ -78,11 +78,8 @@ class Document:
         return ConfigError(one_line(f"{self.where(key_path)}: key '{key}': {problem}"))
 
 
-def load(path: Path, *, lines: bool = True) -> Document:
-    """Read a regular file of at most 4 MiB of UTF-8; raise ConfigError with one line.
-
-    Without `lines` the document does not know where its keys stand, and takes half the memory.
-    """
+def load(path: Path) -> Document:
+    """Read a regular file of at most 4 MiB of UTF-8; raise ConfigError with one line."""
     name = one_line(os.fspath(path))
     try:
         data = read_regular(path, MAX_BYTES)
@@ -91,7 +88,7 @@ def load(path: Path, *, lines: bool = True) -> Document:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{name}: cannot be read ({reason}), expected a YAML file") from error
-    return loads(decoded(data, name), name, lines=lines)
+    return loads(decoded(data, name), name)
 
 
 def decoded(data: bytes, name: str) -> str:
@@ -108,7 +105,7 @@ def decoded(data: bytes, name: str) -> str:
         ) from error
 
 
-def loads(text: str, name: str, *, lines: bool = True) -> Document:
+def loads(text: str, name: str) -> Document:
     """Read one document from `text`; `name` is that of the file in messages."""
     name = one_line(name)
     unprintable = _UNPRINTABLE.search(text)
@@ -116,7 +113,7 @@ def loads(text: str, name: str, *, lines: bool = True) -> Document:
         line = text.count("\n", 0, unprintable.start()) + 1
         code = ord(unprintable.group())
         raise ConfigError(f"{name}:{line}: control character U+{code:04X}, expected printable text")
-    reader = _Reader(text, name, keeps_lines=lines)
+    reader = _Reader(text, name)
     try:
         value = reader.document()
     except yaml.YAMLError as error:
@@ -127,11 +124,10 @@ def loads(text: str, name: str, *, lines: bool = True) -> Document:
 class _Reader:
     """Turns events into data and notes the line of every key."""
 
-    def __init__(self, text: str, name: str, *, keeps_lines: bool) -> None:
+    def __init__(self, text: str, name: str) -> None:
         self.lines: dict[KeyPath, int] = {}
         self._events = yaml.parse(text, Loader=_LOADER)
         self._name = name
-        self._keeps_lines = keeps_lines
         self._values = 0
 
     def document(self) -> Any:
@@ -170,15 +166,13 @@ class _Reader:
                 self._fail(key, "a list or mapping as a key, expected text")
             key_path = (*path, key.value)
             if key.value in found:
-                first = self.lines.get(key_path)
-                where = "" if first is None else f" (it is on line {first})"
-                self._fail(key, f"key '{clipped(key.value)}' again, expected it once{where}")
+                first = f"(it is on line {self.lines[key_path]})"
+                self._fail(key, f"key '{clipped(key.value)}' again, expected it once {first}")
             found[key.value] = self._noted(next(self._events), key, key_path)
         return found
 
     def _noted(self, event: Any, begins: Any, path: KeyPath) -> Any:
-        if self._keeps_lines:
-            self.lines[path] = begins.start_mark.line + 1
+        self.lines[path] = begins.start_mark.line + 1
         return self._value(event, path)
 
     def _scalar(self, event: Any) -> Any:

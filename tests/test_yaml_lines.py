@@ -53,15 +53,6 @@ def test_absent_key_has_its_parents_line() -> None:
     assert document.line(()) == 1
 
 
-def test_data_without_lines() -> None:
-    """A file that is known to be right is read without remembering where its keys stand."""
-    document = loads(TEXT, "a.yml", lines=False)
-    assert document.value == loads(TEXT, "a.yml").value
-    assert document.lines == {}
-    with pytest.raises(ConfigError, match=r"^a\.yml:2: key 'a' again, expected it once$"):
-        loads("a: 1\na: 2\n", "a.yml", lines=False)
-
-
 @pytest.mark.parametrize(
     ("scalar", "value"),
     [

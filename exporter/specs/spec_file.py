@@ -20,9 +20,9 @@ SAME_MEMORY_CLOCK = 0.01
 _KEY = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}")
 
 
-def read_spec_file(path: Path, *, lines: bool = True) -> SpecBook:
+def read_spec_file(path: Path) -> SpecBook:
     """Read and check one file; raise ConfigError, or ConfigErrors with all that is wrong."""
-    document = load(path, lines=lines)
+    document = load(path)
     problems = _Problems(document)
     top = document.value
     if not isinstance(top, dict) or "products" not in top:

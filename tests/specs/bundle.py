@@ -20,7 +20,7 @@ SPEC_FILE = BUNDLED.with_suffix(".yaml")
 
 def bundle() -> str:
     """Return the GPU models as JSON with one on each line; what is not known is left out."""
-    book = read_spec_file(SPEC_FILE, lines=False)
+    book = read_spec_file(SPEC_FILE)
     rows = []
     for key, model in book.models.items():
         entry = {name: value for name, value in asdict(model).items() if value and name != "key"}

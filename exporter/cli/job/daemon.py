@@ -18,9 +18,9 @@ from time import monotonic
 
 from exporter.cli import config
 from exporter.cli.compare.job_summary import with_daemon
+from exporter.cli.job import READY, Environment, node_of, say, step_of
 from exporter.cli.job.report import report
 from exporter.cli.job.seen import Seen
-from exporter.cli.job.step import READY, Environment, node_of, say, step_of
 from exporter.cli.wiring import Parts
 from exporter.clock import next_due_seconds, stale_after_seconds
 from exporter.files import replace_file

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from select import select
 
-from exporter.cli.job.step import READY, Environment, node_of, say, step_of
+from exporter.cli.job import READY, Environment, node_of, say, step_of
 
 FORWARDED = frozenset(
     {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}

@@ -42,12 +42,11 @@ def on_stop(stop: Callable[[], object]) -> None:
 
     Scripts and ``nohup`` start what runs in the background so: a Ctrl-C is not meant for it.
     """
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop())
+    on_signal(signal.SIGTERM, stop)
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, lambda _number, _frame: stop())
+        on_signal(signal.SIGINT, stop)
 
 
-def on_lending(pause: Callable[[], object], resume: Callable[[], object]) -> None:
-    """Call `pause` on SIGUSR1 and `resume` on SIGUSR2; both would end a process otherwise."""
-    signal.signal(signal.SIGUSR1, lambda _number, _frame: pause())
-    signal.signal(signal.SIGUSR2, lambda _number, _frame: resume())
+def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
+    """Call it on a signal, which would end the process otherwise."""
+    signal.signal(number, lambda _number, _frame: call())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from starlette.types import ASGIApp
 
 from exporter import log as logs
-from exporter.cli.command import on_lending, on_stop
+from exporter.cli.command import on_signal, on_stop
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.serve.on_signal import Lender, Reloader
 from exporter.cli.wiring import Parts
@@ -84,8 +84,9 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     lender.start()
 
     on_stop(server.request_stop)
-    on_lending(lender.pause, lender.resume)
-    signal.signal(signal.SIGHUP, lambda _signal, _frame: reloader.request())
+    on_signal(signal.SIGUSR1, lender.pause)
+    on_signal(signal.SIGUSR2, lender.resume)
+    on_signal(signal.SIGHUP, reloader.request)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
     log.info("roofline-exporter %s (revision %s) started", version(), revision())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.command import on_lending
+from exporter.cli.command import on_signal
 from exporter.cli.config.coerce import URL
 from exporter.cli.counters.lending import catches, process_of, send
 from exporter.cli.counters.lending import outcome as wait_for
@@ -44,7 +44,8 @@ class Daemon:
 def daemon() -> Iterator[Daemon]:
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
     daemon = Daemon()
-    on_lending(daemon.pause, daemon.resume)
+    on_signal(signal.SIGUSR1, daemon.pause)
+    on_signal(signal.SIGUSR2, daemon.resume)
     yield daemon
     for number, handler in before.items():
         signal.signal(number, handler)

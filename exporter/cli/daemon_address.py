@@ -98,7 +98,7 @@ def _authorization(settings: Settings, url: Url) -> str | None:
 
 def secret(name: str, path: Path) -> str:
     """Return the secret in a file, without a newline; raise ConfigError if it has no text."""
-    return _decoded(name, path, _read(name, path, MOST_PASSWORD_BYTES)).rstrip("\r\n")
+    return _text(name, path, MOST_PASSWORD_BYTES).rstrip("\r\n")
 
 
 def _credentials(settings: Settings, url: Url, web_config: Path | None) -> Credentials:
@@ -123,7 +123,7 @@ def _context(settings: Settings) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     elif settings.url_ca_file is not None:
         path = settings.url_ca_file
-        text = _decoded("url.ca-file", path, _read("url.ca-file", path, MOST_PEM_BYTES))
+        text = _text("url.ca-file", path, MOST_PEM_BYTES)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         _use("url.ca-file", path, lambda: context.load_verify_locations(cadata=text))
     return context
@@ -140,11 +140,11 @@ def _context_of(web_config: Path) -> ssl.SSLContext:
     context.check_hostname = False
     # The certificate of a server is seldom that of a CA: a chain may end with it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    text = _certificate(web_config)
     try:
-        context.load_verify_locations(cadata=text)
-    except ssl.SSLError as error:
-        raise _no_certificate(web_config) from error
+        context.load_verify_locations(cadata=_certificate(web_config))
+    except (ssl.SSLError, ValueError) as error:
+        problem = f"{web_config}: expected a certificate in PEM in cert_file or cert"
+        raise SourceError(one_line(problem)) from error
     return context
 
 
@@ -186,9 +186,9 @@ def _read(name: str, path: Path, most_bytes: int) -> bytes:
         raise ConfigError(one_line(f"{name}: {path}: cannot be read ({reason})")) from error
 
 
-def _decoded(name: str, path: Path, data: bytes) -> str:
+def _text(name: str, path: Path, most_bytes: int) -> str:
     try:
-        return data.decode()
+        return _read(name, path, most_bytes).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(one_line(f"{name}: {path}: expected UTF-8 text")) from error
 
@@ -206,7 +206,7 @@ def _tls_section(path: Path) -> dict[str, Any]:
 
 
 def _certificate(path: Path) -> str:
-    """Return the first certificate in PEM that the web configuration has: the server's own."""
+    """Return the first certificate in PEM of the web configuration, the server's own; or nothing."""
     section = _tls_section(path)
     text = section.get("cert") or ""
     if section.get("cert_file"):
@@ -218,10 +218,4 @@ def _certificate(path: Path) -> str:
             raise SourceError(one_line(f"{file}: cannot be read ({reason})")) from error
     _, begin, rest = str(text).partition(_BEGIN)
     body, end, _ = rest.partition(_END)
-    if not begin or not end:
-        raise _no_certificate(path)
-    return f"{begin}{body}{end}"
-
-
-def _no_certificate(path: Path) -> SourceError:
-    return SourceError(one_line(f"{path}: expected a certificate in PEM in cert_file or cert"))
+    return f"{begin}{body}{end}" if begin and end else ""

@@ -206,7 +206,7 @@ def _tls_section(path: Path) -> dict[str, Any]:
 
 
 def _certificate(path: Path) -> str:
-    """Return the first certificate in PEM of the web configuration, the server's own; or nothing."""
+    """Return the first certificate of the web configuration, the server's own; none is empty."""
     section = _tls_section(path)
     text = section.get("cert") or ""
     if section.get("cert_file"):

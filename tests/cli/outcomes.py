@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from exporter.cli.main import main
+
+Outcome = Callable[..., tuple[int, str, str]]
+"""Takes the words of a command line; returns exit code, output and standard error."""
 
 
 def outcome(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:

@@ -22,7 +22,7 @@ from exporter.cli.config import Settings
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.stub import Stub
 from tests.serving import serving
 
@@ -101,11 +101,11 @@ Check = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str]) -> Check:
+def check(outcome: Outcome) -> Check:
     """Runs healthcheck; gives its exit code and line."""
 
     def run(*words: str) -> tuple[int, str]:
-        code, out, err = outcome(capsys, "healthcheck", *words)
+        code, out, err = outcome("healthcheck", *words)
         assert (out + err).count("\n") == 1
         return code, (out + err).rstrip("\n")
 

@@ -18,7 +18,7 @@ from exporter.cli.config import Address, Settings
 from exporter.cli.config.coerce import URL
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.stub import Stub
 from tests.serving import serving
 
@@ -39,38 +39,38 @@ def port(server: Stub) -> int:
     return server.server_port
 
 
-def test_healthcheck_of_a_healthy_daemon(port: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthcheck_of_a_healthy_daemon(port: int, outcome: Outcome) -> None:
     """The listen address says where to ask; exit 0."""
-    code, out, err = outcome(capsys, "healthcheck", f"--web.listen-address=:{port}")
+    code, out, err = outcome("healthcheck", f"--web.listen-address=:{port}")
     assert (code, out, err) == (0, f"http://127.0.0.1:{port}/-/healthy: 200 healthy\n", "")
 
 
 def test_healthcheck_of_a_daemon_that_is_not_ready(
-    server: Stub, port: int, capsys: pytest.CaptureFixture[str]
+    server: Stub, port: int, outcome: Outcome
 ) -> None:
     """The daemon's reason is passed on, on one line; exit 1."""
     server.status, server.body = 503, b"no GPU is up\nX: 1"
-    code, out, err = outcome(capsys, "healthcheck", "--ready", f"--web.listen-address=:{port}")
+    code, out, err = outcome("healthcheck", "--ready", f"--web.listen-address=:{port}")
     assert (code, out) == (1, "")
     assert err == f"http://127.0.0.1:{port}/-/ready: 503 no GPU is up\\nX: 1\n"
 
 
 def test_healthcheck_of_another_address(
-    port: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    port: int, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A URL may have a path, or no scheme; a proxy is never asked."""
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     url = f"http://127.0.0.1:{port}/gpus/"
-    code, out, _ = outcome(capsys, "healthcheck", "--url", url, "--ready")
+    code, out, _ = outcome("healthcheck", "--url", url, "--ready")
     assert (code, out) == (0, f"http://127.0.0.1:{port}/gpus/-/ready: 200 healthy\n")
-    assert outcome(capsys, "healthcheck", "--url", f"127.0.0.1:{port}")[0] == 0
+    assert outcome("healthcheck", "--url", f"127.0.0.1:{port}")[0] == 0
 
 
-def test_healthcheck_without_a_daemon(capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthcheck_without_a_daemon(outcome: Outcome) -> None:
     """Nobody listens: one line and exit 1."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        code, out, err = outcome(capsys, "healthcheck", f"--url=127.0.0.1:{taken.getsockname()[1]}")
+        code, out, err = outcome("healthcheck", f"--url=127.0.0.1:{taken.getsockname()[1]}")
     assert (code, out) == (1, "")
     assert err.endswith("/-/healthy: Connection refused\n")
 

@@ -18,7 +18,7 @@ from exporter.cli import main as cli
 from exporter.cli.command import Invocation
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 
 SAMPLE = (
     Path(__file__).parent.parent / "data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
@@ -52,19 +52,17 @@ def test_a_stream_that_is_closed_from_the_start(words: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(outcome: Outcome) -> None:
     """One line names version, revision and Python."""
     line = f"roofline-exporter {version()} (revision {revision()}, "
     line += f"python {platform.python_version()})\n"
-    assert outcome(capsys, "--version") == (0, line, "")
-    assert outcome(capsys, "once", "--version") == (0, line, "")
+    assert outcome("--version") == (0, line, "")
+    assert outcome("once", "--version") == (0, line, "")
 
 
-def test_help_names_every_flag_and_command_in_80_columns(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_names_every_flag_and_command_in_80_columns(outcome: Outcome) -> None:
     """The help is complete, grouped, shows defaults, and fits a terminal."""
-    code, out, err = outcome(capsys, "--help")
+    code, out, err = outcome("--help")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
     for flag in config.FLAGS:
@@ -79,11 +77,9 @@ def test_help_names_every_flag_and_command_in_80_columns(
 
 
 @pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "run"])
-def test_every_command_has_help_with_its_own_flags(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_has_help_with_its_own_flags(command: str, outcome: Outcome) -> None:
     """A command's help has what is its own on a screen; --help=all has every flag that it takes."""
-    brief, whole = (outcome(capsys, command, each) for each in ("-h", "--help=all"))
+    brief, whole = (outcome(command, each) for each in ("-h", "--help=all"))
     for code, out, err in (brief, whole):
         assert (code, err) == (0, "")
         assert out.startswith(f"usage: roofline-exporter {command} ")
@@ -109,11 +105,11 @@ def test_every_command_has_help_with_its_own_flags(
     ],
 )
 def test_the_flags_that_a_command_is_about_are_in_its_help(
-    command: str, own: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    command: str, own: tuple[str, ...], outcome: Outcome
 ) -> None:
     """Flags of the table, too, and whatever words follow."""
     for words in (["--help"], ["--help", "--nonsense"], ["-h", "x"]):
-        _, out, _ = outcome(capsys, command, *words)
+        _, out, _ = outcome(command, *words)
         for option in own:
             assert f"\n  {option}" in out
 
@@ -122,10 +118,10 @@ def test_the_flags_that_a_command_is_about_are_in_its_help(
 
 
 @pytest.mark.parametrize("command", [name for name in cli.COMMANDS if name != "run"])
-def test_help_has_no_value_but_all(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_no_value_but_all(command: str, outcome: Outcome) -> None:
     """Of a single command, too."""
     said = "roofline-exporter: --help: expected nothing or all, got 'foo'\n"
-    assert outcome(capsys, command, "--help=foo") == (2, "", said)
+    assert outcome(command, "--help=foo") == (2, "", said)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +139,11 @@ def test_help_has_no_value_but_all(command: str, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(
-    argv: list[str], message: str, capsys: pytest.CaptureFixture[str], daemon: ModuleType
+    argv: list[str], message: str, outcome: Outcome, daemon: ModuleType
 ) -> None:
     """No usage text hides the line that says what is wrong."""
     daemon.serve = None  # type: ignore[attr-defined]
-    code, out, err = outcome(capsys, *argv)
+    code, out, err = outcome(*argv)
     assert (code, out) == (2, "")
     assert err.startswith(f"roofline-exporter: {message}")
     assert err.count("\n") == 1
@@ -157,9 +153,7 @@ def test_a_mistake_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize("argv", [[], ["serve"], ["--process.max=3"], ["serve", "--process.max=3"]])
-def test_serve_is_the_default(
-    argv: list[str], daemon: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_serve_is_the_default(argv: list[str], daemon: ModuleType, outcome: Outcome) -> None:
     """Without a command the daemon starts, with the flags that are there."""
     seen: list[config.Settings] = []
 
@@ -168,7 +162,7 @@ def test_serve_is_the_default(
         return 0
 
     daemon.serve = serve  # type: ignore[attr-defined]
-    assert outcome(capsys, *argv) == (0, "", "")
+    assert outcome(*argv) == (0, "", "")
     assert seen[0].process_max == (3 if argv[-1:] == ["--process.max=3"] else 32)
 
 
@@ -181,11 +175,7 @@ def test_serve_is_the_default(
     ],
 )
 def test_exit_codes_of_failures(
-    error: BaseException,
-    code: int,
-    line: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
     """1 failed, 2 configuration, 130 interrupted: one line at most."""
 
@@ -193,7 +183,7 @@ def test_exit_codes_of_failures(
         raise error
 
     monkeypatch.setattr("exporter.cli.print_metrics.run", run)
-    assert outcome(capsys, "once") == (code, "", line)
+    assert outcome("once") == (code, "", line)
 
 
 def test_a_reader_that_leaves_early_is_no_traceback() -> None:
@@ -249,18 +239,18 @@ def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
     ],
 )
 def test_check_config_refuses_what_the_daemon_refuses(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: list[str], problem: str
+    outcome: Outcome, tmp_path: Path, argv: list[str], problem: str
 ) -> None:
     """Each of these ends `serve` before it has begun, or leaves out what was asked for."""
     places = {"sample": SAMPLE, "folder": tmp_path}
     words = [word.format(**places) for word in argv]
-    code, out, err = outcome(capsys, "check-config", *words)
+    code, out, err = outcome("check-config", *words)
     assert (code, out) == (2, "")
     (line,) = err.splitlines()
     assert line.startswith(problem.format(**places))
     if "socket-group" in problem:  # The daemon serves without its socket, and says so every time.
         return
-    code, out, err = outcome(capsys, "serve", *words, "--log.level=error")
+    code, out, err = outcome("serve", *words, "--log.level=error")
     assert code in (1, 2)
     assert len(err.splitlines()) == 1
 
@@ -275,22 +265,18 @@ def test_check_config_refuses_what_the_daemon_refuses(
         ["--replay={sample}", "--replay.speed=1"],
     ],
 )
-def test_check_config_takes_what_the_daemon_takes(
-    capsys: pytest.CaptureFixture[str], argv: list[str]
-) -> None:
+def test_check_config_takes_what_the_daemon_takes(outcome: Outcome, argv: list[str]) -> None:
     """Nothing is refused that would work."""
     words = [word.format(sample=SAMPLE) for word in argv]
-    assert outcome(capsys, "check-config", *words) == (0, "configuration is valid\n", "")
+    assert outcome("check-config", *words) == (0, "configuration is valid\n", "")
 
 
-def test_a_port_in_use_is_no_problem_of_the_configuration(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_port_in_use_is_no_problem_of_the_configuration(outcome: Outcome) -> None:
     """A daemon with this very configuration may be running."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = f"--web.listen-address=127.0.0.1:{port}"
-        assert outcome(capsys, "check-config", words)[0] == 0
+        assert outcome("check-config", words)[0] == 0
 
 
 TWO_MISTAKES = """\
@@ -306,12 +292,12 @@ products:
 
 @pytest.mark.parametrize("command", ["serve", "check-config", "once"])
 def test_all_mistakes_of_a_spec_file_at_once(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+    outcome: Outcome, tmp_path: Path, command: str
 ) -> None:
     """Each on a line with file, line, key and what was expected, whoever reads the file."""
     specs = tmp_path / "specs.yml"
     specs.write_text(TWO_MISTAKES)
-    code, out, err = outcome(capsys, command, f"--specs={specs}", "--demo")
+    code, out, err = outcome(command, f"--specs={specs}", "--demo")
     assert (code, out) == (2, "")
     prefix = "" if command == "check-config" else "roofline-exporter: "
     assert err.splitlines() == [

@@ -20,7 +20,7 @@ from exporter.specs import GpuModel, SpecBook, load_specs
 from exporter.specs.book import bare_name
 from exporter.web.app import create_app
 from exporter.web.store import Store
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 
 OWN = """
 sources: {LAB: our own bench}
@@ -109,9 +109,7 @@ def test_every_gpu_model_is_found_by_its_own_key_and_names(book: SpecBook) -> No
                 find(book, f"NVIDIA {name}")
 
 
-def test_an_ambiguous_name_lists_the_candidates(
-    capsys: pytest.CaptureFixture[str], few: SpecBook
-) -> None:
+def test_an_ambiguous_name_lists_the_candidates(outcome: Outcome, few: SpecBook) -> None:
     """One line, exit code 2; of many only the first."""
     with pytest.raises(ConfigError) as caught:
         find(few, "a800")
@@ -120,7 +118,7 @@ def test_an_ambiguous_name_lists_the_candidates(
         "a800-40gb-active"
     )
 
-    code, out, err = outcome(capsys, "specs", "0")
+    code, out, err = outcome("specs", "0")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("roofline-exporter: specs: '0': expected one GPU model, may be ")
     assert err.endswith(" more\n")
@@ -147,9 +145,9 @@ def test_an_unknown_name_is_one_line(name: str, message: str, few: SpecBook) -> 
 # What is shown.
 
 
-def test_all_gpu_models(capsys: pytest.CaptureFixture[str], book: SpecBook) -> None:
+def test_all_gpu_models(outcome: Outcome, book: SpecBook) -> None:
     """One line for each, in the order of the file."""
-    code, out, err = outcome(capsys, "specs")
+    code, out, err = outcome("specs")
     lines = out.splitlines()
 
     assert (code, err) == (0, "")
@@ -222,9 +220,9 @@ def test_what_is_unknown_is_not_there(book: SpecBook) -> None:
     assert "None" not in text
 
 
-def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_specs_are_shown(own: Path, outcome: Outcome) -> None:
     """--specs FILE holds here as it does for the daemon."""
-    code, out, _ = outcome(capsys, "specs", "--specs", str(own), "our board")
+    code, out, _ = outcome("specs", "--specs", str(own), "our board")
     lines = out.splitlines()
 
     assert code == 0
@@ -233,15 +231,15 @@ def test_own_specs_are_shown(own: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert " ".join(words_of(lines, "fp32")) == "fp32 10 5 SMs x clock"
     assert "LAB: our own bench" in out
     assert "a letter" in out
-    assert "our-board" in outcome(capsys, "specs", "--specs", str(own))[1]
-    assert outcome(capsys, "specs", "our board")[0] == 2
+    assert "our-board" in outcome("specs", "--specs", str(own))[1]
+    assert outcome("specs", "our board")[0] == 2
 
 
-def test_hostile_text_is_harmless(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_text_is_harmless(own: Path, outcome: Outcome) -> None:
     """Text of a spec file cannot move the cursor."""
     own.write_text(OWN.replace("Our Board\n", '"\\e[2Jx"\n').replace("Only for us.", '"\\u202ex"'))
     for words in ((), ("our-board",)):
-        out = outcome(capsys, "specs", f"--specs={own}", *words)[1]
+        out = outcome("specs", f"--specs={own}", *words)[1]
         assert "\x1b" not in out
         assert "\u202e" not in out
         assert "\\x1b[2Jx" in out
@@ -261,14 +259,14 @@ def api() -> dict[str, Any]:
         return client.get("/api/v1/specs").json()  # type: ignore[no-any-return]
 
 
-def test_json_is_the_answer_of_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_answer_of_the_api(outcome: Outcome) -> None:
     """One schema for both; one GPU model is a list of one."""
-    code, out, err = outcome(capsys, "specs", "--format", "json")
+    code, out, err = outcome("specs", "--format", "json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
     assert answer == api()
 
-    one = json.loads(outcome(capsys, "specs", "--format=json", "h100-sxm5-80gb")[1])
+    one = json.loads(outcome("specs", "--format=json", "h100-sxm5-80gb")[1])
     (model,) = one["products"]
     assert model in answer["products"]
     (bf16,) = [each for each in model["ceilings"] if each["precision"] == "bf16_tensor"]
@@ -284,11 +282,9 @@ def test_json_is_the_answer_of_the_api(capsys: pytest.CaptureFixture[str]) -> No
         (["--specs=/nonexistent.yaml"], "/nonexistent.yaml"),
     ],
 )
-def test_a_mistake_is_one_line(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(words: list[str], message: str, outcome: Outcome) -> None:
     """Exit code 2, nothing on standard output."""
-    code, out, err = outcome(capsys, "specs", *words)
+    code, out, err = outcome("specs", *words)
 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"roofline-exporter: {message}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,7 +16,7 @@ from exporter.sources.simulate import Simulation, load_scenario
 from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.json import json_text
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.stub import Stub
 from tests.clocks import ManualClock
 from tests.serving import serving
@@ -48,20 +48,26 @@ def _daemon(demo: Snapshot) -> Iterator[Stub]:
         yield server
 
 
-def why(capsys: pytest.CaptureFixture[str], daemon: Stub, *argv: str) -> tuple[int, list[str], str]:
-    code, out, err = outcome(
-        capsys, "why", "--web.listen-address", f"127.0.0.1:{daemon.server_port}", *argv
-    )
-    return code, out.splitlines(), err
+Why = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture(name="why")
+def _why(daemon: Stub, outcome: Outcome) -> Why:
+    """Runs `why` beside the daemon; gives its exit code, the lines of its output, and errors."""
+
+    def run(*argv: str) -> tuple[int, list[str], str]:
+        place = f"127.0.0.1:{daemon.server_port}"
+        code, out, err = outcome("why", "--web.listen-address", place, *argv)
+        return code, out.splitlines(), err
+
+    return run
 
 
 @pytest.mark.parametrize("name", ["2", "uuid", "bob-training"])
-def test_a_gpu_and_its_job_have_the_same_cause(
-    name: str, daemon: Stub, demo: Snapshot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_and_its_job_have_the_same_cause(name: str, demo: Snapshot, why: Why) -> None:
     """By index, UUID or the job's name: what is seen, the knob, numbers, cost and section."""
     name = (demo.gpus[2].device.uuid or "") if name == "uuid" else name
-    code, lines, _ = why(capsys, daemon, name)
+    code, lines, _ = why(name)
     assert code == 0
     assert lines[0] == SIMULATED
     assert "bob-training" in lines[1]
@@ -76,11 +82,9 @@ def test_a_gpu_and_its_job_have_the_same_cause(
     assert "workers_count 4, worker_running_ratio 100 %, free_cores 11" in lines[3]
 
 
-def test_without_a_name_all_causes_are_shown(
-    daemon: Stub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_name_all_causes_are_shown(why: Why) -> None:
     """And how many GPUs show none."""
-    code, lines, _ = why(capsys, daemon)
+    code, lines, _ = why()
     assert code == 0
     assert [line.split("#")[1] for line in lines if "#" in line] == [
         "too_few_workers",
@@ -89,17 +93,13 @@ def test_without_a_name_all_causes_are_shown(
     assert lines[-1].endswith("show no known cause")
 
 
-def test_a_gpu_without_a_cause_has_a_code_of_its_own(
-    daemon: Stub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_without_a_cause_has_a_code_of_its_own(why: Why) -> None:
     """3, for scripts: nothing failed, and nothing is shown."""
-    code, lines, _ = why(capsys, daemon, "0")
+    code, lines, _ = why("0")
     assert (code, lines[-1]) == (3, "  no known cause shows")
 
 
-def test_evidence_that_is_missing_is_named(
-    daemon: Stub, demo: Snapshot, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evidence_that_is_missing_is_named(daemon: Stub, demo: Snapshot, why: Why) -> None:
     """With code 4: it waits for data, and why cannot be told."""
     gpu = demo.gpus[2]
     unknown = dataclasses.replace(
@@ -107,15 +107,13 @@ def test_evidence_that_is_missing_is_named(
     )
     gpus = (*demo.gpus[:2], dataclasses.replace(gpu, shares=(unknown,)), *demo.gpus[3:])
     daemon.body = json_text(gpus_answer(dataclasses.replace(demo, gpus=gpus))).encode()
-    code, lines, _ = why(capsys, daemon, "2")
+    code, lines, _ = why("2")
     assert code == 4
     assert lines[-1].startswith("  not known why: the states of its workers cannot be read; a job")
 
 
 @pytest.mark.parametrize("name", ["2/1", "MIG-00000000-0000-0000-0000-000000000011"])
-def test_a_mig_instance_has_its_own_causes(
-    name: str, daemon: Stub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mig_instance_has_its_own_causes(name: str, daemon: Stub, why: Why) -> None:
     """Named by the index or by the UUID of a compute instance; its neighbour is left out."""
     gpu = h100_mig(2)
     too_few = Diagnosis(cause="too_few_workers", evidence={"free_cores": 11.0})
@@ -123,40 +121,40 @@ def test_a_mig_instance_has_its_own_causes(
     hot = dataclasses.replace(gpu.shares[1], diagnoses=(Diagnosis(cause="thermal"),))
     divided = dataclasses.replace(gpu, shares=(shown, hot))
     daemon.body = json_text(gpus_answer(snapshot(divided))).encode()
-    code, lines, _ = why(capsys, daemon, name)
+    code, lines, _ = why(name)
     assert code == 0
     assert any(line.startswith("GPU 2/1 ") for line in lines)
     assert [line.split("#")[1] for line in lines if "#" in line] == ["too_few_workers"]
     assert "  evidence: free_cores 11" in lines
-    (said,) = json.loads(why(capsys, daemon, name, "--json")[1][0])["diagnoses"]
+    (said,) = json.loads(why(name, "--json")[1][0])["diagnoses"]
     assert (said["gpu"], said["gpu_instance"], said["cause"]) == (2, 1, "too_few_workers")
-    assert "thermal" in "".join(why(capsys, daemon, "2")[1])
+    assert "thermal" in "".join(why("2")[1])
 
 
-def test_an_unknown_name_is_refused(daemon: Stub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(why: Why) -> None:
     """In one line that names what there is."""
-    code, lines, err = why(capsys, daemon, "0/1")
+    code, lines, err = why("0/1")
     assert (code, lines) == (2, [])
     assert "expected a GPU or a training job (0, 1, 2" in err
     assert "bob-training" in err
     assert err.count("\n") == 1
 
 
-def test_json_is_the_answer_of_the_api(daemon: Stub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_answer_of_the_api(why: Why) -> None:
     """Of what was named alone, in one line."""
-    code, lines, _ = why(capsys, daemon, "6", "--json")
+    code, lines, _ = why("6", "--json")
     (line,) = lines
     (found,) = json.loads(line)["diagnoses"]
     assert code == 0
     assert (found["gpu"], found["cause"], found["job"]) == (6, "power_capped", "erin-training")
-    assert why(capsys, daemon, "0", "--json")[0] == 3
+    assert why("0", "--json")[0] == 3
 
 
-def test_without_daemon_and_driver_it_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_daemon_and_driver_it_fails(outcome: Outcome) -> None:
     """With code 1 and one line."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        code, out, err = outcome(capsys, "why", "--url", url)
+        code, out, err = outcome("why", "--url", url)
     assert (code, out) == (1, "")
     assert "Connection refused" in err

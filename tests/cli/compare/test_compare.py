@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from exporter.cli.compare.job_summary import (
     with_daemon,
 )
 from exporter.errors import ConfigError
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 
 BEFORE: dict[str, Any] = {
     "format": "roofline-exporter-summary",
@@ -63,17 +64,18 @@ def written(**jobs: object) -> None:
         Path(f"{name}.json").write_text(json.dumps(job), encoding="utf-8")
 
 
-def compared(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, str, str]:
-    """Compare a.json with b.json."""
-    return outcome(capsys, "compare", "a.json", "b.json", *flags)
+@pytest.fixture
+def compared(outcome: Outcome) -> Outcome:
+    """Compares a.json with b.json."""
+    return partial(outcome, "compare", "a.json", "b.json")
 
 
 # What it says
 
 
-def test_two_jobs_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_jobs_side_by_side(compared: Outcome) -> None:
     """Numbers with their change in words, and what differs in settings; not what is the same."""
-    assert compared(capsys) == (
+    assert compared() == (
         0,
         """\
 A: a.json, train@1
@@ -91,10 +93,10 @@ workers                  0      4
     )
 
 
-def test_the_other_way_round(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_way_round(compared: Outcome) -> None:
     """Slower is slower, and less than a point of a share is neither."""
     written(a=AFTER | {"data_stall_ratio": 0.0}, b=BEFORE | {"data_stall_ratio": 0.009})
-    said = compared(capsys)[1]
+    said = compared()[1]
     for line in (
         r"steps/s +4.00 +2.00 +-50 %  slower",
         r"waited for data +6.0 % +60 % +\+900 %  more waiting",
@@ -116,24 +118,22 @@ def test_the_other_way_round(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_what_is_not_comparable(
-    changed: dict[str, object], why: str | None, capsys: pytest.CaptureFixture[str]
+    changed: dict[str, object], why: str | None, compared: Outcome
 ) -> None:
     """A difference that explains a change, as far as it is known on both sides; no failure."""
     written(b=AFTER | changed)
-    code, said, error = compared(capsys)
+    code, said, error = compared()
     assert (code, error) == (0, "")
     lines = [line for line in said.splitlines() if line.startswith("not comparable")]
     assert lines == ([] if why is None else [f"not comparable: {why}"])
-    assert json.loads(compared(capsys, "--format=json")[1])["not_comparable"] == (
+    assert json.loads(compared("--format=json")[1])["not_comparable"] == (
         [] if why is None else [why]
     )
 
 
-def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json(compared: Outcome) -> None:
     """The numbers that are known, and the outcome of each condition."""
-    code, said, _ = compared(
-        capsys, "--format", "json", "--fail-if=wait>5%", "--fail-if=mfu_ratio<9%"
-    )
+    code, said, _ = compared("--format", "json", "--fail-if=wait>5%", "--fail-if=mfu_ratio<9%")
     answer = json.loads(said)
     assert code == 1
     assert answer["fail_if"] == {"wait>5%": True, "mfu_ratio<9%": False}
@@ -176,21 +176,19 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
     ],
 )
-def test_fail_if(
-    expressions: list[str], code: int, said: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fail_if(expressions: list[str], code: int, said: list[str], compared: Outcome) -> None:
     """1 if one holds, 3 if none does and a number is not known: never a silent pass."""
-    found, _, error = compared(capsys, *(f"--fail-if={each}" for each in expressions))
+    found, _, error = compared(*(f"--fail-if={each}" for each in expressions))
     assert found == code
     assert error == "".join(f"roofline-exporter: --fail-if {each}\n" for each in said)
 
 
-def test_a_change_from_0_is_any_change(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_from_0_is_any_change(compared: Outcome) -> None:
     """It is more than any limit; from 0 to 0 there is none."""
     written(a=BEFORE | {"data_stall_ratio": 0.0})
-    assert compared(capsys, "--fail-if", "stall>+900%")[0] == 1
+    assert compared("--fail-if", "stall>+900%")[0] == 1
     written(b=AFTER | {"data_stall_ratio": 0.0})
-    assert compared(capsys, "--fail-if", "stall>+0%")[0] == 0
+    assert compared("--fail-if", "stall>+0%")[0] == 0
 
 
 FORM = "a name, <, <=, > or >=, and a number, such as wait>20%"
@@ -209,13 +207,11 @@ FORM = "a name, <, <=, > or >=, and a number, such as wait>20%"
         ("wayt>5%", f"one of {', '.join(NAMES)}, did you mean wait?"),
     ],
 )
-def test_a_mistake_in_an_expression(
-    expression: str, expected: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_in_an_expression(expression: str, expected: str, compared: Outcome) -> None:
     """One line that names it, before any file is read."""
     Path("a.json").unlink()
     line = f"roofline-exporter: --fail-if: '{expression}': expected {expected}\n"
-    assert compared(capsys, "--fail-if", expression) == (2, "", line)
+    assert compared("--fail-if", expression) == (2, "", line)
 
 
 @given(st.text() | st.from_regex(r"[a-z_]{1,30} ?[<>]=? ?[-+]?[0-9.]{1,30} ?%?", fullmatch=True))
@@ -267,13 +263,11 @@ def test_an_expression_means_what_it_says(name: str, sign: str, percents: Any) -
         ({"phase_seconds": {"data": []}}, "phase_seconds.data: expected a valid number"),
     ],
 )
-def test_a_file_that_is_no_summary(
-    content: Any, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_no_summary(content: Any, said: str, compared: Outcome) -> None:
     """One line with its name and the key; the exit code of wrong usage."""
     content = json.dumps(BEFORE | content).encode() if isinstance(content, dict) else content
     Path("b.json").write_bytes(content)
-    assert compared(capsys) == (2, "", f"roofline-exporter: b.json: {said}\n")
+    assert compared() == (2, "", f"roofline-exporter: b.json: {said}\n")
 
 
 @pytest.mark.parametrize(
@@ -286,20 +280,20 @@ def test_a_file_that_is_no_summary(
         (["a.json", "b.json", "--format=xml"], "--format: expected text or json, got 'xml'"),
     ],
 )
-def test_wrong_usage(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(words: list[str], said: str, outcome: Outcome) -> None:
     """One line, and 2."""
-    assert outcome(capsys, "compare", *words) == (2, "", f"roofline-exporter: {said}\n")
+    assert outcome("compare", *words) == (2, "", f"roofline-exporter: {said}\n")
 
 
-def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_may_stand_anywhere(outcome: Outcome) -> None:
     """Between the files, too."""
-    assert outcome(capsys, "compare", "a.json", "--fail-if", "wait>5%", "b.json")[0] == 1
+    assert outcome("compare", "a.json", "--fail-if", "wait>5%", "b.json")[0] == 1
 
 
-def test_a_hostile_name_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hostile_name_moves_no_cursor(compared: Outcome) -> None:
     """Nor does it take a second line."""
     written(b=AFTER | {"job": "\x1b[2J\n", "gpu": "\x1b]0;x\a", "loader": {"\r": 1}})
-    code, said, _ = compared(capsys)
+    code, said, _ = compared()
     assert code == 0
     assert said.replace("\n", "").isprintable()
     assert "B: b.json, \\x1b[2J\\n" in said
@@ -335,13 +329,13 @@ def test_any_content_is_read_or_refused_in_one_line(content: bytes) -> None:
 # What a daemon adds
 
 
-def test_what_a_daemon_knows_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_daemon_knows_is_added(compared: Outcome) -> None:
     """All else stays as it was, what this version does not know too."""
     known = {"saturation_bounds": [0.1, 0.4], "energy_joules": 9000.0, "gpu_seconds": 26.0}
     content = with_daemon(json.dumps(AFTER | {"novel": [1]}).encode(), known)
     assert json.loads(content) == AFTER | {"novel": [1]} | known
     Path("b.json").write_bytes(content)
-    said = compared(capsys)[1]
+    said = compared()[1]
     assert re.search(r"^energy +- +9.00 kJ +not known in A$", said, re.MULTILINE), said
     assert re.search(r"^saturation_bounds +- +10 to 40 % +only in B$", said, re.MULTILINE)
 

@@ -21,7 +21,7 @@ from exporter.sources.cupti import release as releases
 from exporter.sources.cupti.choice import Metric
 from exporter.sources.cupti.release import Release
 from exporter.sources.cupti.signals import MetricForm
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.fake_nvml import FakeNvml
 from tests.sources.cupti.real import RELEASES, release
 from tests.terminals import REPOSITORY
@@ -133,11 +133,9 @@ def test_nothing_is_wider_than_the_terminal(columns: int) -> None:
         (["check", "--cuda", "9" * 500], "--cuda: expected a version such as 12.9, got '999"),
     ],
 )
-def test_a_mistake_is_one_line(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_one_line(words: list[str], message: str, outcome: Outcome) -> None:
     """Exit code 2, nothing on standard output."""
-    code, out, err = outcome(capsys, "counters", *words)
+    code, out, err = outcome("counters", *words)
 
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith(f"roofline-exporter: {message}")
@@ -146,29 +144,29 @@ def test_a_mistake_is_one_line(
 
 @pytest.mark.usefixtures("installed_by_pip")
 def test_without_the_library_it_says_how_to_get_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No, and the command is next; of one chip there is nothing to say. Exit code 1. A daemon that
     is named and does not answer is said, one of this node that does not run is not."""
     monkeypatch.setattr(releases, "DISTRIBUTIONS", {"no-such-package": "x"})
     install = "pip install 'roofline-exporter[cupti]'"
 
-    code, out, err = outcome(capsys, "counters", "check", NOBODY, "--cuda", "13.0")
+    code, out, err = outcome("counters", "check", NOBODY, "--cuda", "13.0")
     assert (code, err) == (1, "")
     first, _, last = out.splitlines()
     assert (first, last) == ("Library: no, CUPTI is not installed", f"Next: {install}")
 
-    code, out, err = outcome(capsys, "counters", "check", NOBODY, "--cuda=13.0", "--format=json")
+    code, out, err = outcome("counters", "check", NOBODY, "--cuda=13.0", "--format=json")
     answer = json.loads(out)
     assert (code, answer["chips"], answer["gpus"], err) == (1, [], [], "")
     assert (answer["machine"]["cupti"], answer["machine"]["next"]) == (None, install)
 
-    assert outcome(capsys, "counters", "check", "--chip=GA102", "--cuda=13.0") == (
+    assert outcome("counters", "check", "--chip=GA102", "--cuda=13.0") == (
         1,
         "",
         f"roofline-exporter: CUPTI is not installed: {install}\n",
     )
-    code, _, err = outcome(capsys, "counters", "check", "--url=http://127.0.0.1:9", "--cuda=12.2")
+    code, _, err = outcome("counters", "check", "--url=http://127.0.0.1:9", "--cuda=12.2")
     asked = "http://127.0.0.1:9/api/v1/gpus: Connection refused"
     assert (code, err) == (1, f"roofline-exporter: {asked}\n")
 

@@ -17,7 +17,7 @@ from exporter.cli.config.coerce import URL
 from exporter.cli.counters.lending import catches, process_of, send
 from exporter.cli.counters.lending import outcome as wait_for
 from exporter.errors import SourceError
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.status.answers import NODE
 from tests.cli.stub import Stub
 from tests.serving import serving
@@ -63,24 +63,22 @@ def port(daemon: Daemon) -> Iterator[int]:
         yield port
 
 
-def test_the_counters_are_handed_over_and_back(
-    port: int, daemon: Daemon, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_counters_are_handed_over_and_back(port: int, daemon: Daemon, outcome: Outcome) -> None:
     where = f"--url=http://127.0.0.1:{port}"
 
-    code, out, err = outcome(capsys, "counters", "pause", where)
+    code, out, err = outcome("counters", "pause", where)
     released = "cupti of GPU 0, dcgm of GPU 0, cupti of GPU 1, dcgm of GPU 1"
     assert (code, out, err) == (0, f"released: {released}\n", "")
 
-    code, out, err = outcome(capsys, "counters", "resume", where)
+    code, out, err = outcome("counters", "resume", where)
     assert (code, out, err) == (0, "resumed\n", "")
     assert daemon.paused == []
 
 
-def test_a_port_where_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_where_nothing_listens(outcome: Outcome) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    code, out, err = outcome(capsys, "counters", "pause", f"--url=http://127.0.0.1:{port}")
+    code, out, err = outcome("counters", "pause", f"--url=http://127.0.0.1:{port}")
 
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
@@ -88,9 +86,9 @@ def test_a_port_where_nothing_listens(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid"])
-def test_another_machine_is_refused(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_is_refused(host: str, outcome: Outcome) -> None:
     """What listens on that port here is another daemon."""
-    code, _, err = outcome(capsys, "counters", "pause", f"--url=http://{host}:19400")
+    code, _, err = outcome("counters", "pause", f"--url=http://{host}:19400")
 
     assert code == 1
     assert "is not of this machine" in err

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from exporter.cli.report import queries
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.report.answers import FORMULA, HOSTILE
 from tests.cli.stub import Stub
 from tests.serving import serving
@@ -78,21 +78,19 @@ def prometheus() -> Iterator[_Prometheus]:
         (("--prometheus", "http://x", "--bearer-file", "/no"), r"--bearer-file: /no: .+"),
     ],
 )
-def test_wrong_usage_is_one_line(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_one_line(words: tuple[str, ...], said: str, outcome: Outcome) -> None:
     """Which names the option, and what was expected."""
-    code, out, err = outcome(capsys, "report", *words)
+    code, out, err = outcome("report", *words)
     assert (code in (1, 2), out, err.count("\n")) == (True, "", 1), err
     assert re.search(said, err), err
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nobody_answers(outcome: Outcome) -> None:
     """One line with the address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        code, out, err = outcome(capsys, "report", "--prometheus", url)
+        code, out, err = outcome("report", "--prometheus", url)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert url in err
 
@@ -109,57 +107,49 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     ids=["no password", "a page", "no data", "a list", "refused"],
 )
 def test_it_is_no_prometheus_or_refuses(
-    status: int,
-    error: str | bytes,
-    said: str,
-    prometheus: _Prometheus,
-    capsys: pytest.CaptureFixture[str],
+    status: int, error: str | bytes, said: str, prometheus: _Prometheus, outcome: Outcome
 ) -> None:
     """It says what came, without what a terminal would obey."""
     prometheus.status, prometheus.error = status, error
-    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
+    code, out, err = outcome("report", "--prometheus", prometheus.url)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert said in err
     assert "\x1b" not in err
 
 
-def test_no_series_and_no_rules(
-    prometheus: _Prometheus, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_series_and_no_rules(prometheus: _Prometheus, outcome: Outcome) -> None:
     """Nothing is made up; and it is told what works without the rules."""
     prometheus.answers.pop(queries.RULES)
-    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
+    code, out, err = outcome("report", "--prometheus", prometheus.url)
     assert (code, out) == (1, "")
     assert "docs/rules.md" in err
-    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url, "--by", "node")
+    code, out, err = outcome("report", "--prometheus", prometheus.url, "--by", "node")
     assert (code, err) == (0, "")
     prometheus.answers.clear()
-    code, out, err = outcome(capsys, "report", "--prometheus", prometheus.url)
+    code, out, err = outcome("report", "--prometheus", prometheus.url)
     assert (code, out) == (1, "")
     assert "no gpu_limited_seconds_total in this range" in err
 
 
 def test_token_is_sent_and_not_shown(
-    prometheus: _Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prometheus: _Prometheus, tmp_path: Path, outcome: Outcome
 ) -> None:
     """With each query, from a file."""
     file = tmp_path / "token"
     file.write_text("abc.def\n")
     words = ("report", "--prometheus", prometheus.url, "--bearer-file", str(file))
-    code, out, err = outcome(capsys, *words)
+    code, out, err = outcome(*words)
     assert (code, err) == (0, "")
     assert {authorization for _, authorization in prometheus.seen} == {"Bearer abc.def"}
     assert "abc.def" not in out
 
 
-def test_hostile_names_are_text(
-    prometheus: _Prometheus, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hostile_names_are_text(prometheus: _Prometheus, outcome: Outcome) -> None:
     """No mark-up on the page, no escape in the terminal, no formula in the spreadsheet."""
 
     def said(form: str) -> str:
         words = ("report", "--prometheus", prometheus.url, "--format", form)
-        code, out, err = outcome(capsys, *words)
+        code, out, err = outcome(*words)
         assert (code, err) == (0, "")
         return out
 
@@ -184,7 +174,7 @@ def test_output_is_a_file_or_one_of_a_day(
     suffix: str,
     prometheus: _Prometheus,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both have the same text, and nothing is left beside them."""
@@ -192,7 +182,7 @@ def test_output_is_a_file_or_one_of_a_day(
     words = ("report", "--prometheus", prometheus.url, "--format", form, "--output")
     (tmp_path / "report").write_text("the last one")
     for path in (tmp_path, tmp_path / "report"):
-        assert outcome(capsys, *words, str(path)) == (0, "", "")
+        assert outcome(*words, str(path)) == (0, "", "")
     names = sorted(file.name for file in tmp_path.iterdir())
     assert names == [f"gpu-report-2026-03-09.{suffix}", "report"]
     one, other = (file.read_text(encoding="utf-8") for file in tmp_path.iterdir())
@@ -201,18 +191,18 @@ def test_output_is_a_file_or_one_of_a_day(
 
 
 def test_a_report_that_fails_leaves_the_last_one(
-    prometheus: _Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    prometheus: _Prometheus, tmp_path: Path, outcome: Outcome
 ) -> None:
     """Whether Prometheus or the disk is to blame; the line names the file."""
     file = tmp_path / "report.html"
     file.write_text("the last one")
     words = ("report", "--prometheus", prometheus.url, "--output")
-    code, out, err = outcome(capsys, *words, str(tmp_path / "no" / "report.html"))
+    code, out, err = outcome(*words, str(tmp_path / "no" / "report.html"))
     assert (code, out) == (2, "")
     assert (
         err
         == f"roofline-exporter: --output: {tmp_path}/no/report.html: No such file or directory\n"
     )
     prometheus.status, prometheus.error = 503, b"starting"
-    assert outcome(capsys, *words, str(file))[0] == 1
+    assert outcome(*words, str(file))[0] == 1
     assert file.read_text() == "the last one"

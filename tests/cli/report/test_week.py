@@ -15,7 +15,7 @@ import pytest
 
 from exporter.cli import http_get
 from exporter.cli.report import queries
-from tests.cli.outcomes import outcome
+from tests.cli.outcomes import Outcome
 from tests.cli.report.week import END, H100, START, T4, Backfilled, series
 from tests.conftest import require_tool
 
@@ -44,7 +44,7 @@ def ask(
     prometheus: Backfilled,
     answers: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    outcome: Outcome,
 ) -> Any:
     """Runs `report` at the end of the week, some seconds after the last step.
 
@@ -61,7 +61,7 @@ def ask(
 
     def run(*words: str) -> str:
         argv = ("report", "--prometheus", prometheus.url, *words)
-        code, out, err = outcome(capsys, *argv)
+        code, out, err = outcome(*argv)
         assert (code, err) == (0, "")
         return out
 
@@ -255,7 +255,7 @@ def test_what_is_too_much_at_once_is_asked_in_parts(
 
 
 def test_owners_are_those_of_the_rules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
     """The fourth day, with what the shipped rules record of it: the same owners, the same hours."""
     program, start, end = require_tool("prometheus"), START + 72 * 3600, START + 96 * 3600
@@ -266,7 +266,7 @@ def test_owners_are_those_of_the_rules(
         server.record(program, tmp_path, start - 600, end)
         monkeypatch.setattr("exporter.cli.report.time.time", lambda: end + 33.0)
         words = ("--range", "1d", "--format", "json")
-        code, out, err = outcome(capsys, "report", "--prometheus", server.url, *words)
+        code, out, err = outcome("report", "--prometheus", server.url, *words)
     finally:
         server.kill()
     assert (code, err) == (0, "")

@@ -324,25 +324,6 @@ def test_a_signal_ends_the_command_cleanly(
     assert all(len(tick.gpus) == 8 for tick in Recording(path).ticks())
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        ([], "record: expected a FILE, such as support.jsonl.gz"),
-        (["r", "--duration", "long"], "--duration: expected a duration from 100ms to 365d"),
-        (["r", "--replay", "x"], "--replay: a recording cannot be recorded again, copy the file"),
-        (["r", "x"], "unexpected argument 'x'"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(
-    words: list[str], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 2, one line, nothing started."""
-    assert main(["record", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"roofline-exporter: {line}")
-    assert error.count("\n") == 1
-
-
 # Size
 
 

@@ -272,19 +272,3 @@ def test_json_is_the_answer_of_the_api(outcome: Outcome) -> None:
     (bf16,) = [each for each in model["ceilings"] if each["precision"] == "bf16_tensor"]
     assert bf16["spec_ridge_flops_per_byte"] == pytest.approx(989.4e12 / 3350e9)
     assert bf16["achievable_flops_per_second"] == pytest.approx(0.803 * 989.4e12)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--format", "xml"], "--format: expected table or json, got 'xml'"),
-        (["t4", "a30"], "unexpected argument 'a30'"),
-        (["--specs=/nonexistent.yaml"], "/nonexistent.yaml"),
-    ],
-)
-def test_a_mistake_is_one_line(words: list[str], message: str, outcome: Outcome) -> None:
-    """Exit code 2, nothing on standard output."""
-    code, out, err = outcome("specs", *words)
-
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"roofline-exporter: {message}")

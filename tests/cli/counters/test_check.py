@@ -121,27 +121,6 @@ def test_nothing_is_wider_than_the_terminal(columns: int) -> None:
 # What goes wrong.
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "counters: expected one of check"),
-        (["checks"], "counters: expected one of check"),
-        (["check", "more"], "unexpected argument 'more'"),
-        (["check", "--format", "xml"], "--format: expected table or json, got 'xml'"),
-        (["check", "--cuda", "13"], "--cuda: expected a version such as 12.9, got '13'"),
-        (["check", "--chip"], "--chip: expected one argument"),
-        (["check", "--cuda", "9" * 500], "--cuda: expected a version such as 12.9, got '999"),
-    ],
-)
-def test_a_mistake_is_one_line(words: list[str], message: str, outcome: Outcome) -> None:
-    """Exit code 2, nothing on standard output."""
-    code, out, err = outcome("counters", *words)
-
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"roofline-exporter: {message}")
-    assert len(err) < 300
-
-
 @pytest.mark.usefixtures("installed_by_pip")
 def test_without_the_library_it_says_how_to_get_it(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,6 @@ import csv
 import http.server
 import io
 import json
-import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,24 +64,6 @@ def prometheus() -> Iterator[_Prometheus]:
     server = _Prometheus(dict(OBSERVED))
     with serving(server):
         yield server
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((), r"report: expected --prometheus URL, such as http://localhost:9090"),
-        (("--prometheus", "ftp://x"), r"--prometheus: expected .*'ftp://x'"),
-        (("--prometheus", "http://x", "--range", "30m"), r"--range: expected .*1h.*'30m'"),
-        (("--prometheus", "http://x", "--by", "team"), r"--by: expected owner.*'team'"),
-        (("--prometheus", "http://x", "--format", "pdf"), r"--format: expected .*'pdf'"),
-        (("--prometheus", "http://x", "--bearer-file", "/no"), r"--bearer-file: /no: .+"),
-    ],
-)
-def test_wrong_usage_is_one_line(words: tuple[str, ...], said: str, outcome: Outcome) -> None:
-    """Which names the option, and what was expected."""
-    code, out, err = outcome("report", *words)
-    assert (code in (1, 2), out, err.count("\n")) == (True, "", 1), err
-    assert re.search(said, err), err
 
 
 def test_nobody_answers(outcome: Outcome) -> None:

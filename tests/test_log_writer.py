@@ -6,17 +6,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from exporter.log import writer as writers
 from exporter.log.writer import LineWriter
 from tests.pipes import fill
+from tests.programs import Ended, ended
 from tests.waiting import wait_until
 
 PROMPT_SECONDS = 0.5
@@ -132,16 +133,9 @@ logger = logging.getLogger("exporter.test")
 """
 
 
-def run(code: str, stderr: int | None = None) -> subprocess.CompletedProcess[str]:
+def run(code: str, **options: Any) -> Ended:
     """Run a program whose standard error is that of the daemon."""
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(code)],
-        stderr=subprocess.PIPE if stderr is None else stderr,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return ended(sys.executable, "-c", PROGRAM.format(code), **options)
 
 
 @pytest.fixture
@@ -174,7 +168,8 @@ def test_the_exit_does_not_wait_for_a_reader_that_is_gone(full_pipe: int) -> Non
     """The thread waits in its write while the interpreter ends; the exit code is the program's."""
     started = time.monotonic()
     done = run(
-        "for n in range(5000): logger.info('m')\nprint(log.dropped())\nsys.exit(7)", full_pipe
+        "for n in range(5000): logger.info('m')\nprint(log.dropped())\nsys.exit(7)",
+        stderr=full_pipe,
     )
     assert done.returncode == 7
     assert int(done.stdout) >= 5000 - 2 * writers.MOST_LINES

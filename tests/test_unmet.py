@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.programs import ended
 
 ROOT = Path(__file__).parents[1]
 AT_IMPORT = "from tests.conftest import unmet\nunmet('it is not installed')\ndef test(): ...\n"
@@ -23,12 +24,7 @@ def test_a_missing_part_skips_or_fails(tmp_path: Path, everything: str, closing:
         module.write_text(source)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
     command += ["--continue-on-collection-errors", "--rootdir", str(tmp_path), "-c", os.devnull]
-    done = subprocess.run(
-        [*command, *map(str, modules)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "REQUIRE_ALL": everything},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "REQUIRE_ALL": everything}
+    done = ended(*command, *modules, env=environ)
     assert closing in done.stdout
     assert done.stdout.count("it has to be") >= 2 * bool(everything)

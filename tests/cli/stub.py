@@ -1,10 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server with canned answers, in the place of a daemon or a Prometheus."""
+"""Servers with canned answers, in the place of a daemon or a Prometheus."""
 
 from __future__ import annotations
 
 import http.server
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
+
+NOBODY = "http://127.0.0.1:1"
+"""Where nobody listens."""
+
+
+@contextmanager
+def speaking(speak: Callable[[socket.socket], object], connections: int = 1) -> Iterator[str]:
+    """A server that answers so many connections with anything; gives its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def run() -> None:
+            for _ in range(connections):
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(4096)
+                    speak(connection)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
 
 
 class Stub(http.server.ThreadingHTTPServer):

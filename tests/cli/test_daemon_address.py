@@ -7,7 +7,6 @@ import base64
 import http.server
 import os
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress, get
 from exporter.errors import SourceError
 from tests.cli.outcomes import Outcome
-from tests.cli.stub import Stub
+from tests.cli.stub import Stub, speaking
 from tests.serving import serving
 
 PASSWORD = "s3cret:p@ss"
@@ -346,18 +345,8 @@ def test_a_web_configuration_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_something_else_in_place_of_a_handshake() -> None:
     """A peer that takes the connection and leaves is no reason to speak of TLS."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def leave() -> None:
-            for _ in range(2):
-                other.accept()[0].close()
-
-        thread = threading.Thread(target=leave)
-        thread.start()
-        daemon = daemon_of(config.load([f"--url=127.0.0.1:{other.getsockname()[1]}"], {}), "x")
+    with speaking(lambda connection: None, connections=2) as url:
+        daemon = daemon_of(config.load(["--url", url], {}), "x")
         with pytest.raises(SourceError) as caught:
             get(daemon, "/", seconds=5, most_bytes=10)
-        thread.join()
     assert "TLS" not in str(caught.value)

@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +16,8 @@ from exporter.cli.config.coerce import URL
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import DaemonAddress
 from tests.cli.outcomes import Outcome
-from tests.cli.stub import Stub
+from tests.cli.stub import NOBODY, Stub, speaking
+from tests.programs import ended
 from tests.serving import serving
 
 SCRIPT = Path(sys.executable).with_name("roofline-exporter")
@@ -68,29 +66,15 @@ def test_healthcheck_of_another_address(
 
 def test_healthcheck_without_a_daemon(outcome: Outcome) -> None:
     """Nobody listens: one line and exit 1."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        code, out, err = outcome("healthcheck", f"--url=127.0.0.1:{taken.getsockname()[1]}")
-    assert (code, out) == (1, "")
-    assert err.endswith("/-/healthy: Connection refused\n")
+    said = f"{NOBODY}/-/healthy: Connection refused\n"
+    assert outcome("healthcheck", "--url", NOBODY) == (1, "", said)
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.1 999999 x\r\n\r\n"])
 def test_healthcheck_of_something_else(answer: bytes) -> None:
     """A peer that speaks no HTTP is not well, in one line."""
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def speak() -> None:
-            connection, _ = other.accept()
-            with connection:
-                connection.recv(1000)
-                connection.sendall(answer)
-
-        thread = threading.Thread(target=speak)
-        thread.start()
-        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+    with speaking(lambda connection: connection.sendall(answer)) as url:
         is_well, line = healthcheck.check(DaemonAddress(URL.parse(url)), ready=False)
-        thread.join()
     assert not is_well
     assert line.startswith(f"{url}/-/healthy: ")
     assert line.isprintable()
@@ -171,14 +155,8 @@ def test_an_answer_that_needs_words_is_left_to_the_command(
 
 def test_the_script_loads_next_to_nothing(server: Stub) -> None:
     """A fifth of what the flag table and an HTTP library would cost, every half minute."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", SCRIPT, "healthcheck"],
-        env={**os.environ, LISTENS: f":{server.server_port}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = {**os.environ, LISTENS: f":{server.server_port}"}
+    done = ended(sys.executable, "-X", "importtime", SCRIPT, "healthcheck", env=environ)
     assert (done.returncode, server.asked) == (0, 1)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "exporter.cli.healthcheck" in loaded
@@ -189,14 +167,8 @@ def test_the_script_loads_next_to_nothing(server: Stub) -> None:
 def test_the_script_falls_back_to_the_command(server: Stub) -> None:
     """What is wrong is said as before."""
     server.status, server.body = 503, b"no GPU is up"
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "healthcheck"],
-        env={**os.environ, LISTENS: f":{server.server_port}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = {**os.environ, LISTENS: f":{server.server_port}"}
+    done = ended(sys.executable, SCRIPT, "healthcheck", env=environ)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"http://127.0.0.1:{server.server_port}/-/healthy: 503 no GPU is up\n"
     assert server.asked == 2

@@ -6,33 +6,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from exporter.cli.config.coerce import URL
 from exporter.cli.http_get import Answer, DaemonAddress, get
 from exporter.errors import SourceError
+from tests.cli.stub import speaking
 
 HEAD = b"HTTP/1.1 200 OK\r\nDate: Mon, 21 Sep 2026 14:13:21 GMT\r\n\r\n"
-
-
-@contextmanager
-def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A server that answers with what it is given."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def run() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(4096)
-                speak(connection)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
 
 
 def ask(url: str, seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
@@ -41,7 +23,7 @@ def ask(url: str, seconds: float = 5.0, most_bytes: int = 10_000) -> Answer:
 
 def test_an_answer() -> None:
     """Status, body and the daemon's clock."""
-    with server(lambda connection: connection.sendall(HEAD + b"hello")) as url:
+    with speaking(lambda connection: connection.sendall(HEAD + b"hello")) as url:
         answer = ask(url)
 
     assert answer == Answer(f"{url}/x", 200, b"hello", "Mon, 21 Sep 2026 14:13:21 GMT")
@@ -49,7 +31,7 @@ def test_an_answer() -> None:
 
 def test_a_body_is_cut() -> None:
     """Memory does not grow with what is sent."""
-    with server(lambda connection: connection.sendall(HEAD + b"x" * 5000)) as url:
+    with speaking(lambda connection: connection.sendall(HEAD + b"x" * 5000)) as url:
         assert ask(url, most_bytes=100).body == b"x" * 100
 
 
@@ -66,7 +48,7 @@ def test_a_server_that_drips_is_left(first: bytes) -> None:
         except OSError:
             pass
 
-    with server(drip) as url:
+    with speaking(drip) as url:
         begun = time.monotonic()
         with pytest.raises(SourceError, match=r"/x: timed out$"):
             ask(url, seconds=0.2)

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import platform
 import socket
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,12 +18,11 @@ from exporter.cli.command import Invocation
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision, version
 from tests.cli.outcomes import Outcome
+from tests.programs import HEAVY, ended, exporter, loaded_by
 
 SAMPLE = (
     Path(__file__).parent.parent / "data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
 )
-
-REPOSITORY = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -41,13 +39,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("words", ["once --demo", "specs", "--version"])
 def test_a_stream_that_is_closed_from_the_start(words: str) -> None:
     """What would go there goes nowhere, as with print."""
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"exec {sys.executable} -m exporter {words} >&-"],
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ended("/bin/sh", "-c", f"exec {sys.executable} -m exporter {words} >&-")
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
 
@@ -220,9 +212,7 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
     """``roofline-exporter --help | head -1`` ends quietly."""
     command = f"{sys.executable} -m exporter --help | true; echo ${{PIPESTATUS[0]}}"
     for _ in range(3):
-        done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, cwd=REPOSITORY, check=True
-        )
+        done = ended("bash", "-c", command)
         assert done.stderr == ""
         assert done.stdout in ("0\n", "1\n")
 
@@ -231,14 +221,7 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
 def test_output_that_cannot_be_written_is_one_line(words: str) -> None:
     """A full disk under the output is reported as any other failure."""
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "exporter", *words.split()],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-            check=False,
-        )
+        done = exporter(*words.split(), stdout=full)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "roofline-exporter: No space left on device"
     assert "Traceback" not in done.stderr
@@ -339,27 +322,6 @@ def test_all_mistakes_of_a_spec_file_at_once(
 
 
 # What is loaded
-
-
-HEAVY = {
-    *("uvicorn", "starlette", "pydantic", "prometheus_client"),
-    *("pynvml", "yaml", "asyncio"),
-}
-
-
-def loaded_by(*commands: Sequence[str]) -> set[str]:
-    """Return the top-level modules that these commands have loaded when they end."""
-    code = (
-        "import sys; from exporter.cli.main import main;"
-        f"[main(words) for words in {[*map(list, commands)]}];"
-        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True
-    )
-    loaded = set(done.stdout.splitlines()[-1].split())
-    assert "exporter" in loaded
-    return loaded
 
 
 def test_help_and_mistakes_come_before_what_takes_long_to_load() -> None:

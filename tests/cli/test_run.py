@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pytest
 
@@ -25,24 +25,15 @@ from roofline_job.launch import (
     main,
     parse,
 )
+from tests.programs import HEAVY, Ended, exporter, said
 
-HEAVY = ("uvicorn", "pydantic", "prometheus_client", "pynvml", "yaml", "asyncio")
 EXPECTED = "run: expected a command, such as: run -- torchrun train.py"
 SEE = "(see roofline-exporter run --help)"
 
 
-def start(
-    *words: str, stdout: int | IO[bytes] = subprocess.PIPE
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "exporter", "run", *words],
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+def start(*words: str, **options: Any) -> Ended:
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return exporter("run", *words, env=inherited, **options)
 
 
 # The command line
@@ -180,16 +171,9 @@ def test_a_shell_gets_what_run_sets(
     before |= {} if inherited is None else {"PYTHONPATH": inherited}
     text = exports(added("a 'b' \"c\" $HOME `id`\nnext"))
 
-    done = subprocess.run(
-        [shell, "-c", 'eval "$0"; exec env -0', text],
-        env=before,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    printed = said(shell, "-c", 'eval "$0"; exec env -0', text, env=before)
 
-    after = dict(entry.split("=", 1) for entry in done.stdout.rstrip("\0").split("\0"))
+    after = dict(entry.split("=", 1) for entry in printed.rstrip("\0").split("\0"))
     expected = job_environment(before, added("a 'b' \"c\" $HOME `id`\nnext"))
     assert {name: after.get(name) for name in expected} == expected
     assert set(after) <= set(expected) | {"PWD", "SHLVL", "_", "OLDPWD"}
@@ -320,8 +304,4 @@ def test_it_loads_nothing_heavy() -> None:
         "try: main(['run', '--', 'true'])\n"
         "except TypeError: pass\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-
-    assert done.stdout == "[]\n"
+    assert said(sys.executable, "-c", code) == "[]\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -17,7 +16,7 @@ from exporter.specs import load_specs
 from exporter.web.api.convert import gpus_answer
 from exporter.web.api.models.json import json_text
 from tests.cli.outcomes import Outcome
-from tests.cli.stub import Stub
+from tests.cli.stub import NOBODY, Stub
 from tests.clocks import ManualClock
 from tests.serving import serving
 from tests.snapshots import h100_mig, snapshot
@@ -152,9 +151,6 @@ def test_json_is_the_answer_of_the_api(why: Why) -> None:
 
 def test_without_daemon_and_driver_it_fails(outcome: Outcome) -> None:
     """With code 1 and one line."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        code, out, err = outcome("why", "--url", url)
+    code, out, err = outcome("why", "--url", NOBODY)
     assert (code, out) == (1, "")
     assert "Connection refused" in err

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 
 from tests.deploy.kubectl import program
+from tests.programs import Ended, ended
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "roofline-exporter"
@@ -34,29 +34,20 @@ Values = Mapping[str, Any]
 Object = dict[str, Any]
 
 
-def helm(*words: str) -> subprocess.CompletedProcess[str]:
+def helm(*words: str) -> Ended:
     """Run Helm, with none of the user's own plug-ins and repositories."""
     with tempfile.TemporaryDirectory() as home:
         own = {f"HELM_{kind}_HOME": home for kind in ("CACHE", "CONFIG", "DATA")}
-        return subprocess.run(
-            [program("helm"), *words],
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return ended(program("helm"), *words, env={**os.environ, **own})
 
 
-def rendering(
-    values: Values | None = None, *words: str, chart: Path = CHART
-) -> subprocess.CompletedProcess[str]:
+def rendering(values: Values | None = None, *words: str, chart: Path = CHART) -> Ended:
     """What `helm template` says of these values."""
     return _rendered(yaml.safe_dump(dict(values or {})), words, chart)
 
 
 @cache
-def _rendered(values: str, words: tuple[str, ...], chart: Path) -> subprocess.CompletedProcess[str]:
+def _rendered(values: str, words: tuple[str, ...], chart: Path) -> Ended:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(values)
         file.flush()

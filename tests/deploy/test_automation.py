@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,12 +19,12 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from exporter.exposition.catalogue import CATALOGUE
-from tests.conftest import require_tool
 from tests.deploy import automation
 from tests.deploy.automation import ADAPTER, COMMANDS, FILES, SCALED_OBJECT, TARGET, of, queries
 from tests.deploy.kubectl import rendered
 from tests.deploy.pod_security import violations
 from tests.deploy.test_kubernetes import VERSIONS
+from tests.programs import ended, exporter, verified_by_systemd
 from tests.rules.promtool import (
     HOUR,
     MINUTE,
@@ -139,18 +138,13 @@ def test_the_reclaiming_job_follows_schema_and_profile(tmp_path: Path) -> None:
 def test_shells_take_the_commands_and_systemd_the_units(tmp_path: Path) -> None:
     """Without a word on either."""
     for command in COMMANDS:
-        done = subprocess.run(["sh", "-n"], input=command, text=True, capture_output=True)
+        done = ended("sh", "-n", input=command)
         assert (done.returncode, done.stderr) == (0, ""), command
-    analyze = require_tool("systemd-analyze")
     units = [tmp_path / name for name in FILES if name.startswith("slurm-reclaim.")]
     for unit in units:
         text = FILES[unit.name].replace("/usr/local/sbin/slurm-reclaim.sh", sys.executable)
         unit.write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
-    )
-    ours = [line for line in done.stderr.splitlines() if "slurm-reclaim" in line]
-    assert (done.returncode, ours) == (0, [])
+    verified_by_systemd(*units)
 
 
 def test_every_series_of_the_page_exists() -> None:
@@ -188,9 +182,8 @@ EXPORTER: Labels = {"namespace": "monitoring", "pod": "roofline-exporter-abcde"}
 
 @cache
 def _page() -> Mapping[str, Sequence[Labels]]:
-    command = [sys.executable, "-m", "exporter", "once", "--demo", "--log.level=error"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    families = text_string_to_metric_families(done.stdout)
+    page = exporter("once", "--demo", "--log.level=error").stdout
+    families = text_string_to_metric_families(page)
     return {one.name: [sample.labels for sample in one.samples] for one in families}
 
 

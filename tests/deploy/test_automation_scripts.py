@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ import trustme
 import yaml
 
 from tests.deploy.automation import FOLDER, queries
+from tests.programs import ended, said
 
 Object = dict[str, Any]
 HOURS = 3600.0
@@ -125,13 +125,8 @@ class Cluster:
         """Run the script once, and return what it changed."""
         settings = {"PROMETHEUS": self.server.url, "KUBERNETES": self.server.url}
         more = {"ACCOUNT": str(self.folder), "NAMESPACE": "team-a"}
-        done = subprocess.run(
-            [sys.executable, FOLDER / "reclaim" / "reclaim.py"],
-            env={**os.environ, **settings, **more},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        script = FOLDER / "reclaim" / "reclaim.py"
+        done = ended(sys.executable, script, env={**os.environ, **settings, **more})
         assert done.returncode == code, done.stderr
         return self.server.changes
 
@@ -335,15 +330,8 @@ class Hub:
         """Let the script look once; return what it stopped."""
         code = "import jupyterhub_culler; jupyterhub_culler.cull()"
         settings = {"JUPYTERHUB_API_URL": self.server.url, "JUPYTERHUB_API_TOKEN": "t"}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=FOLDER,
-            env={**os.environ, **settings, by: self.server.url, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        settings |= {by: self.server.url, "PYTHONDONTWRITEBYTECODE": "1"}
+        said(sys.executable, "-c", code, cwd=FOLDER, env={**os.environ, **settings})
         assert {each[0] for each in self.server.changes} <= {"DELETE"}
         return [each[1] for each in self.server.changes]
 
@@ -423,13 +411,8 @@ class Slurm:
     def run(self, code: int = 0) -> Sequence[str]:
         """Run the script, and return what was done to jobs since the last time."""
         path = f"{self.programs}:{os.environ['PATH']}"
-        done = subprocess.run(
-            ["sh", FOLDER / "slurm-reclaim.sh"],
-            env={**os.environ, "PATH": path, "NOTICES": str(self.folder / "notices")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environ = {**os.environ, "PATH": path, "NOTICES": str(self.folder / "notices")}
+        done = ended("sh", FOLDER / "slurm-reclaim.sh", env=environ)
         assert done.returncode == code, done.stderr
         found = self.said.read_text().splitlines() if self.said.exists() else []
         self.said.unlink(missing_ok=True)

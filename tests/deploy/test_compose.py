@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e.containers import compose_command
+from tests.programs import ended, said
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BASE, GPU = DEPLOY / "docker-compose.yml", DEPLOY / "docker-compose.gpu.yml"
@@ -37,11 +37,7 @@ def _services(path: Path = BASE) -> dict[str, Any]:
 
 def test_files_follow_the_compose_specification() -> None:
     """Every key is known and has the right shape."""
-    subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, *FILES],
-        check=True,
-        timeout=60,
-    )
+    said(sys.executable, "-m", "check_jsonschema", "--builtin-schema", SCHEMA, *FILES)
 
 
 def test_every_file_is_known() -> None:
@@ -62,13 +58,7 @@ def test_every_file_is_known() -> None:
 def test_files_are_read_by_compose(files: list[Path]) -> None:
     """The Compose that is here reads them, alone and together."""
     names = [word for file in files for word in ("--file", str(file))]
-    done = subprocess.run(
-        [*compose_command(), *names, "config"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = ended(*compose_command(), *names, "config")
     assert done.returncode == 0, done.stderr
     assert "warn" not in done.stderr.lower()
 

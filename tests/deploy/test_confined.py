@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.e2e.containers import fetch
 from tests.e2e.daemons import COMMAND, Page
 from tests.e2e.processes import Process
 from tests.fake_nvml import FakeNvml
+from tests.programs import said
 from tests.waiting import wait_until
 
 UNIT = Path(__file__).parents[2] / "deploy" / "systemd" / "roofline-exporter.service"
@@ -59,15 +59,8 @@ def _words() -> list[str]:
 def test_unit_refuses(what: str) -> None:
     """The very call that an attacker inside the daemon would make."""
     code = PROBE.format(REFUSED[what].replace("'keyctl'", "'syscall', 250"))
-    done = subprocess.run(
-        [*_words(), sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=30,
-    )
     expected = "EAFNOSUPPORT" if what in {"netlink", "packet"} else "EPERM"
-    assert done.stdout == f"{expected}\n"
+    assert said(*_words(), sys.executable, "-c", code) == f"{expected}\n"
 
 
 @pytest.fixture

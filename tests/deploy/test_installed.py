@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import require_tool
+from tests.programs import Ended, ended
 
 ROOT = Path(__file__).parents[2]
 VERSION = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -149,16 +150,9 @@ def job(tmp_path: Path) -> Path:
 
 def start(
     *words: str | Path, environ: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*map(str, words)],
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environ or {})},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+) -> Ended:
+    environ = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", **(environ or {})}
+    return ended(*words, env=environ, cwd=cwd)
 
 
 def test_a_job_starts_whatever_modules_it_has(

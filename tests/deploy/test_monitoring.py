@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.conftest import require_tool
+from tests.programs import said
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus" / "prometheus.yml"
@@ -27,15 +27,9 @@ def _services() -> dict[str, Any]:
     return services
 
 
-def _check(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_promtool_reads_the_configuration() -> None:
     """As Debian's 2.42 does, so does a newer one."""
-    _check(require_tool("promtool"), "check", "config", str(PROMETHEUS))
+    said(require_tool("promtool"), "check", "config", PROMETHEUS)
 
 
 def test_prometheus_looks_where_the_files_are_mounted() -> None:
@@ -53,14 +47,14 @@ def test_prometheus_looks_where_the_files_are_mounted() -> None:
 def test_amtool_reads_the_configuration(tmp_path: Path) -> None:
     """As it is, and with the webhook of its example."""
     amtool = require_tool("amtool")
-    assert "Found" in _check(amtool, "check-config", str(ALERTMANAGER))
+    assert "Found" in said(amtool, "check-config", ALERTMANAGER)
     text = ALERTMANAGER.read_text()
     example = re.sub(r"(?m)^    # ( *(?:webhook_configs:|- url:|send_resolved:))", r"    \1", text)
     with_webhook = tmp_path / "alertmanager.yml"
     with_webhook.write_text(example)
     (receiver,) = yaml.safe_load(example)["receivers"]
     assert receiver["webhook_configs"][0]["send_resolved"] is True
-    _check(amtool, "check-config", str(with_webhook))
+    said(amtool, "check-config", with_webhook)
 
 
 def test_grafana_finds_both_servers() -> None:

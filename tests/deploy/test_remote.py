@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import yaml
 
 from tests.conftest import require_tool
 from tests.deploy.remote import COMMANDS, CONFIGURATIONS
+from tests.programs import ended, said, verified_by_systemd
 
 NOT_RUN = {"config.alloy"}
 """No registry has the program; the page says so."""
@@ -30,12 +30,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _accepted(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def test_every_configuration_is_checked() -> None:
     """A new one needs a test here, or the page has to say that it was not run."""
     units = {"roofline-textfile.service", "roofline-textfile.timer"}
@@ -47,15 +41,15 @@ def test_every_configuration_is_checked() -> None:
 def test_prometheus_takes_the_agents_file(folder: Path) -> None:
     """By promtool, in agent mode."""
     promtool = require_tool("promtool")
-    said = _accepted(promtool, "check", "config", "--agent", folder / "prometheus-agent.yml")
-    assert "SUCCESS" in said
+    words = ("check", "config", "--agent", folder / "prometheus-agent.yml")
+    assert "SUCCESS" in said(promtool, *words)
 
 
 def test_vmagent_takes_its_file_and_flags(folder: Path) -> None:
     """The command of the page, but with its files here; it checks and ends."""
     (command,) = (text for text in COMMANDS if text.startswith("vmagent "))
     words = command.replace("\\\n", " ").split()[1:]
-    _accepted(
+    said(
         require_tool("vmagent"),
         *(word.replace("=vmagent.yml", f"={folder / 'vmagent.yml'}") for word in words),
         "-dryRun",
@@ -67,7 +61,7 @@ def test_vmagent_refuses_an_address_in_the_file(folder: Path) -> None:
     vmagent = require_tool("vmagent")
     file = f"-promscrape.config={folder / 'prometheus-agent.yml'}"
     words = [vmagent, file, "-remoteWrite.url=http://h", "-dryRun"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = ended(*words)
     assert done.returncode != 0
     assert "remote_write not found" in done.stderr
 
@@ -77,7 +71,7 @@ def test_prometheus_takes_what_the_collector_is_to_scrape(folder: Path) -> None:
     config: dict[str, Any] = yaml.safe_load(CONFIGURATIONS["otelcol.yaml"])
     scrape = folder / "scrape.yml"
     scrape.write_text(yaml.safe_dump(config["receivers"]["prometheus"]["config"]))
-    assert "SUCCESS" in _accepted(require_tool("promtool"), "check", "config", scrape)
+    assert "SUCCESS" in said(require_tool("promtool"), "check", "config", scrape)
 
     service = config["service"]
     assert set(service["extensions"]) == set(config["extensions"])
@@ -111,18 +105,12 @@ def test_silence_is_an_alert(
     }
     file = folder / "test.yml"
     file.write_text(yaml.safe_dump({"rule_files": [rule], "tests": [case]}), encoding="utf-8")
-    _accepted(require_tool("promtool"), "test", "rules", file)
+    said(require_tool("promtool"), "test", "rules", file)
 
 
 def test_systemd_takes_the_units(folder: Path) -> None:
     """Without a word on either; the script is a program that exists."""
-    analyze = require_tool("systemd-analyze")
     service = folder / "roofline-textfile.service"
     text = service.read_text().replace("/usr/local/bin/roofline-textfile", sys.executable)
     service.write_text(text, encoding="utf-8")
-    timer = service.with_suffix(".timer")
-    done = subprocess.run(
-        [analyze, "verify", "--man=no", service, timer], capture_output=True, text=True, check=False
-    )
-    ours = [line for line in done.stderr.splitlines() if "roofline" in line]
-    assert (done.returncode, ours) == (0, [])
+    verified_by_systemd(service, service.with_suffix(".timer"))

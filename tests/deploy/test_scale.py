@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.conftest import require_tool
 from tests.deploy import sizing
 from tests.deploy.keep import FILES, METRIC, content, read
 from tests.deploy.remote import DOCS
+from tests.programs import said
 from tests.rules.rules import RECORDED_NAME, RULES_BY_GROUP, recorded_in
 
 FOLDER = DOCS.parent / "deploy" / "scale"
@@ -50,9 +50,7 @@ def test_prometheus_takes_its_files(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     agent = ["--agent"] if name == "agent.yml" else []
-    words = [require_tool("promtool"), "check", "config", *agent, "--syntax-only", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(require_tool("promtool"), "check", "config", *agent, "--syntax-only", file)
 
 
 def test_the_lists_of_metrics_are_current() -> None:
@@ -76,9 +74,7 @@ def test_a_list_keeps_what_is_read(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
     job = {"job_name": "roofline-exporter", **part}
     file.write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
-    words = [require_tool("promtool"), "check", "config", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(require_tool("promtool"), "check", "config", file)
     kept = re.compile(part["metric_relabel_configs"][0]["regex"])
     left_out = set(recorded_in("queries.yml"))
     if name == "keep-alerts.yml":

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from exporter.sources.workload.slurm.folders import read_folder
+from tests.programs import ended
 
 SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
 UUIDS = tuple(f"GPU-0000000{number}-2e97-d125-629d-fd4e5734553f" for number in range(4))
@@ -60,8 +60,8 @@ class Slurmd:
 
     def run(self, script: str, job: int, **variables: str) -> str:
         """Run a script for a job, which must not fail; return what it said."""
-        done = subprocess.run(
-            [SCRIPTS / f"{script}.sh"],
+        done = ended(
+            SCRIPTS / f"{script}.sh",
             env={
                 "PATH": f"{self.programs}:{os.environ['PATH']}",
                 "SLURM_JOB_ID": str(job),
@@ -72,10 +72,6 @@ class Slurmd:
                 "ROOFLINE_NVIDIA_PROC": str(self.root / "nvidia"),
                 **variables,
             },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
         )
         assert done.returncode == 0
         assert done.stdout == ""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from tests.cli.outcomes import outcome
 from tests.conftest import require_tool
 from tests.deploy.confined import settings, system_calls
+from tests.programs import ended, said, verified_by_systemd
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = FOLDER / "roofline-exporter.service"
@@ -62,11 +62,15 @@ def unit(dropin: str, tmp_path: Path) -> Path:
     return copy
 
 
-def _analyze(*words: str) -> subprocess.CompletedProcess[str]:
+def _exposure(unit: Path) -> float:
+    """How exposed a unit is, by systemd's own measure."""
     analyze = require_tool("systemd-analyze")
-    return subprocess.run(
-        [analyze, *words], capture_output=True, text=True, check=False, timeout=60
-    )
+    if "--offline" not in said(analyze, "--help"):
+        pytest.skip("this systemd measures no file, only units that are loaded")
+    done = ended(analyze, "security", "--offline=yes", unit)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return float(found[1])
 
 
 def test_every_dropin_is_known() -> None:
@@ -76,19 +80,12 @@ def test_every_dropin_is_known() -> None:
 
 def test_systemd_accepts_the_unit(unit: Path) -> None:
     """`systemd-analyze verify` says nothing, whichever drop-in is there."""
-    done = _analyze("verify", "--man=no", str(unit))
-    ours = [line for line in done.stderr.splitlines() if "roofline" in line]
-    assert (done.returncode, ours) == (0, [])
+    verified_by_systemd(unit)
 
 
 def test_unit_is_locked_in(unit: Path, dropin: str) -> None:
     """By systemd's own measure; a drop-in costs what is expected of it and no more."""
-    if "--offline" not in _analyze("--help").stdout:
-        pytest.skip("this systemd measures no file, only units that are loaded")
-    done = _analyze("security", "--offline=yes", str(unit))
-    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
-    assert found, done.stdout + done.stderr
-    assert float(found[1]) <= EXPOSURES[dropin]
+    assert _exposure(unit) <= EXPOSURES[dropin]
 
 
 def test_capabilities_come_from_dropins_only(dropin: str) -> None:
@@ -160,16 +157,9 @@ def test_report_is_locked_in_and_accepted(tmp_path: Path) -> None:
     text = REPORT.read_text().replace("/usr/local/bin/roofline-exporter", sys.executable)
     (tmp_path / REPORT.name).write_text(text)
     shutil.copy(FOLDER / "roofline-report.timer", tmp_path)
-    for name in (REPORT.name, "roofline-report.timer"):
-        done = _analyze("verify", "--man=no", str(tmp_path / name))
-        ours = [line for line in done.stderr.splitlines() if "roofline" in line]
-        assert (done.returncode, ours) == (0, [])
+    verified_by_systemd(tmp_path / REPORT.name, tmp_path / "roofline-report.timer")
     assert settings(FOLDER / "roofline-report.timer")["OnCalendar"] == ["Mon 06:00"]
-    if "--offline" in _analyze("--help").stdout:
-        done = _analyze("security", "--offline=yes", str(tmp_path / REPORT.name))
-        found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
-        assert found, done.stdout + done.stderr
-        assert float(found[1]) <= REPORT_EXPOSURE
+    assert _exposure(tmp_path / REPORT.name) <= REPORT_EXPOSURE
 
 
 def test_report_runs_with_its_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import require_tool
+from tests.programs import ended, said
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
@@ -47,24 +47,13 @@ def _jobs(name: str) -> dict[str, Any]:
 )
 def test_files_follow_their_schema(schema: str, files: list[Path]) -> None:
     """Every key is known and has the right shape."""
-    subprocess.run(
-        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files],
-        check=True,
-        timeout=60,
-    )
+    said(sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
 
 
 def test_no_known_weakness() -> None:
     """zizmor finds no injection, no needless permission and no credential left behind."""
     zizmor = require_tool("zizmor", beside_python=True)
-    done = subprocess.run(
-        [zizmor, "--offline", "--no-progress", "--min-severity=medium", str(GITHUB)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(zizmor, "--offline", "--no-progress", "--min-severity=medium", GITHUB)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -86,7 +75,7 @@ def test_shell_steps_are_correct_shell(path: Path) -> None:
     """bash parses each of them."""
     for job in yaml.safe_load(path.read_text())["jobs"].values():
         for step in job.get("steps", ()):
-            subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True)
+            said("bash", "-n", input=step.get("run", ""))
 
 
 def test_tests_run_on_every_supported_python() -> None:
@@ -138,18 +127,10 @@ def test_release_tags_what_was_tested_and_nothing_else(
     docker.chmod(0o755)
     (tmp_path / "answers.json").write_text(json.dumps([INDEXES, made]))
     output = tmp_path / "output"
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
-        cwd=tmp_path,
-        env={
-            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-            "IMAGE": "ghcr.io/x/y",
-            "VERSION": "1.2.3",
-            "GITHUB_OUTPUT": str(output),
-        },
-        check=False,
-        timeout=30,
-    )
+    environ = {"IMAGE": "ghcr.io/x/y", "VERSION": "1.2.3", "GITHUB_OUTPUT": str(output)}
+    environ["PATH"] = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    words = ("bash", "-e", "-o", "pipefail", "-c", step["run"])
+    done = ended(*words, cwd=tmp_path, env=environ)
     assert (done.returncode == 0) == is_tagged
     tagged = tmp_path / "tagged"
     assert tagged.exists() == is_tagged
@@ -169,11 +150,4 @@ def test_release_notes_are_this_versions_changes() -> None:
     changelog = (
         "# Changelog\n\n## 0.2.0 / d\n\n* new\n\n## 0.1.0 / d\n\n* old\n\n## 0.0.1 / d\n* x\n"
     )
-    done = subprocess.run(
-        ["awk", "-v", "title=## 0.1.0 ", found[1]],
-        input=changelog,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["*", "old"]
+    assert said("awk", "-v", "title=## 0.1.0 ", found[1], input=changelog).split() == ["*", "old"]

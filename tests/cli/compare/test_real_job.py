@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.compare.job_summary import JobSummary, read_summary
+from tests.programs import ended
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAIN = """
@@ -34,14 +34,11 @@ def test_the_client_and_the_reader_have_the_same_keys(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     run = [sys.executable, "-W", "ignore", "-m", "exporter", "run", "--quiet", "--count-flops"]
-    done = subprocess.run(
-        [*run, "--summary", "a.json", "--", sys.executable, "-W", "ignore", "train.py"],
+    done = ended(
+        *(*run, "--summary", "a.json", "--", sys.executable, "-W", "ignore", "train.py"),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
         timeout=100,
-        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     written = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))

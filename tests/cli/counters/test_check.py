@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from exporter.sources.cupti.release import Release
 from exporter.sources.cupti.signals import MetricForm
 from tests.cli.outcomes import Outcome
 from tests.fake_nvml import FakeNvml
+from tests.programs import exporter
 from tests.sources.cupti.real import RELEASES, release
 from tests.terminals import REPOSITORY
 
@@ -32,7 +31,6 @@ PAGE = REPOSITORY / "docs" / "cupti.md"
 UNIT = Metric("tensor", "x" * 90, "tensor_fp16", MetricForm.PERCENT)
 LINK = Metric("pcie_receive", "pcie__read_bytes.sum", "pcie_receive_bytes", MetricForm.BYTES)
 NOBODY = "--web.listen-address=127.0.0.1:9"
-COMMAND = (sys.executable, "-m", "exporter", "counters", "check", NOBODY)
 CHECKED = Checked("13.1.115", "TU102", 1, (UNIT, LINK), ("fp64",))
 
 
@@ -40,14 +38,7 @@ CHECKED = Checked("13.1.115", "TU102", 1, (UNIT, LINK), ("fp64",))
 def printed(package: str, *words: str) -> str:
     """What the command prints, in a process of its own, as on a driver that the package is for."""
     release(package)
-    done = subprocess.run(
-        [*COMMAND, "--cuda", CUDA[package], *words],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=120,
-        check=False,
-    )
+    done = exporter("counters", "check", NOBODY, "--cuda", CUDA[package], *words, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests.programs import said
 
 SEEN = """
 import sys
@@ -18,7 +19,6 @@ print(*sorted(name for name in sys.modules if "." not in name))
 
 def test_what_only_files_and_recordings_need_is_not_loaded() -> None:
     """Frameworks are loaded with the first file or recording that needs them."""
-    seen = subprocess.run([sys.executable, "-c", SEEN], capture_output=True, text=True, check=True)
-    loaded = set(seen.stdout.split())
+    loaded = set(said(sys.executable, "-c", SEEN).split())
     assert {"exporter", "starlette", "pynvml", "prometheus_client"} <= loaded
     assert not loaded & {"pydantic", "pydantic_core", "yaml", "bcrypt"}

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +28,16 @@ from exporter.web.app import create_app
 from exporter.web.store import Store
 from tests import snapshots
 from tests.cli.status.answers import NODE, answer_of, lines_of
-from tests.cli.stub import Stub
+from tests.cli.stub import NOBODY, Stub
 from tests.fake_nvml import FakeNvml
+from tests.programs import HEAVY, Ended, exporter, loaded_by
 from tests.serving import serving
 from tests.snapshots import EXAMPLES
 from tests.terminals import REPOSITORY, Terminal, environment
 from tests.waiting import wait_until
 
-NOBODY = "http://127.0.0.1:1"
+ALONE = "--web.listen-address=127.0.0.1:1"
+"""Where no daemon listens."""
 NO_LIBRARY = "--nvml.library=/nonexistent/libnvidia-ml.so.1"
 
 
@@ -65,17 +67,9 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
         each.close()
 
 
-def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(*words: str, env: dict[str, str] | None = None) -> Ended:
     """Run a command whose output is no terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "exporter", *words],
-        capture_output=True,
-        encoding="utf-8",
-        env=env or environment(),
-        cwd=REPOSITORY,
-        timeout=30,
-        check=False,
-    )
+    return exporter(*words, env=env or environment(), encoding="utf-8")
 
 
 @pytest.mark.parametrize("columns", [60, 160])
@@ -247,18 +241,8 @@ def test_a_daemon_without_gpus_is_one_line() -> None:
 
 def test_nothing_heavy_is_imported(stub: Stub) -> None:
     """With a daemon, it starts without web framework, driver binding, YAML or validation."""
-    code = (
-        "import sys; from exporter.cli.main import main;"
-        f"code = main(['status', '--url', {stub.url!r}]);"
-        "heavy = {'starlette', 'uvicorn', 'pydantic', 'pynvml', 'yaml', 'asyncio',"
-        " 'prometheus_client'} & set(sys.modules);"
-        "sys.exit(f'{code} {sorted(heavy)}' if code or heavy else 0)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=False
-    )
-
-    assert (found.returncode, found.stderr) == (0, "")
+    assert not loaded_by(["status", "--url", stub.url]) & HEAVY
+    assert stub.asked == 1
 
 
 ANOTHER_VERSION = "(is the daemon of another version?)"
@@ -300,14 +284,6 @@ def test_a_daemon_that_was_named_is_the_only_one_asked() -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """Return the flag of an address without a listener."""
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"--web.listen-address=127.0.0.1:{taken.getsockname()[1]}"
-
-
-@pytest.fixture
 def driver(tmp_path: Path) -> FakeNvml:
     gpm = {"graphics": 100, "sm": 90, "tensor": 85, "dram": 20, "fp64": 0, "fp32": 4, "fp16": 2}
     devices = [
@@ -317,10 +293,10 @@ def driver(tmp_path: Path) -> FakeNvml:
     return FakeNvml(tmp_path / "driver", {"devices": devices})
 
 
-def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> None:
+def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml) -> None:
     """A notice says what one second of readings cannot show."""
     env = environment(**driver.environment())
-    found = run("status", nobody, "--poll.interval=500ms", env=env)
+    found = run("status", ALONE, "--poll.interval=500ms", env=env)
 
     assert (found.returncode, found.stderr) == (0, "")
     title, notice, _, measured, estimated, *better = found.stdout.splitlines()
@@ -332,16 +308,16 @@ def test_without_a_daemon_the_gpus_are_read(driver: FakeNvml, nobody: str) -> No
     assert "idle free" in estimated
     assert better[0].startswith("GPU 1: not measured: ")
 
-    answer = json.loads(run("status", nobody, "--json", "--poll.interval=500ms", env=env).stdout)
+    answer = json.loads(run("status", ALONE, "--json", "--poll.interval=500ms", env=env).stdout)
     assert [gpu["index"] for gpu in answer["gpus"]] == [0, 1]
     assert answer["schema_version"] == 1
 
 
 def test_without_a_daemon_it_watches_too(
-    driver: FakeNvml, nobody: str, terminal: Callable[..., Terminal]
+    driver: FakeNvml, terminal: Callable[..., Terminal]
 ) -> None:
     """Readings go on changing; nothing else is written between the frames."""
-    shown = terminal(100, 30, "status", nobody, "--watch", "200ms", **driver.environment())
+    shown = terminal(100, 30, "status", ALONE, "--watch", "200ms", **driver.environment())
     wait_until(lambda: "85 %" in shown.output)
     driver.device(0, gpm={"tensor": 35})
     wait_until(lambda: "35 %" in shown.output)
@@ -351,9 +327,9 @@ def test_without_a_daemon_it_watches_too(
     assert "level=" not in shown.output
 
 
-def test_without_a_driver_it_is_one_line(nobody: str) -> None:
+def test_without_a_driver_it_is_one_line() -> None:
     """Both reasons, and exit code 1."""
-    found = run("status", nobody, NO_LIBRARY)
+    found = run("status", ALONE, NO_LIBRARY)
 
     assert (found.returncode, found.stdout) == (1, "")
     (line,) = found.stderr.splitlines()

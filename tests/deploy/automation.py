@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.deploy.remote import blocks, commands, configurations
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "automation"
 PAGE = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
-BLOCKS: Sequence[tuple[str, str]] = re.findall(
-    r"^```(\w+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
-)
-NAME = re.compile(r"# (?:\S*/)?([\w.-]+)\n")
-FILES: Mapping[str, str] = {found[1]: text for _, text in BLOCKS if (found := NAME.match(text))}
-"""By the name of the file that each block is to be."""
-COMMANDS = [text for language, text in BLOCKS if language == "sh"]
+BLOCKS = blocks("automation.md")
+FILES = configurations("automation.md")
+COMMANDS = commands("automation.md")
 TARGET = 0.7
 """The saturation at which the page's autoscalers aim."""
 
@@ -69,81 +66,26 @@ def queries() -> Mapping[str, str]:
     }
 
 
-TEXT = {"type": "string"}
-COUNT = {"type": "integer", "minimum": 0}
-
-
-def _object(required: Sequence[str], **fields: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": list(required),
-        "properties": fields,
-        "additionalProperties": False,
-    }
-
-
-PROMETHEUS_TRIGGER = _object(
-    ("serverAddress", "query", "threshold"),
-    **dict.fromkeys(("serverAddress", "query", "threshold", "activationThreshold"), TEXT),
-    ignoreNullValues={"enum": ["true", "false"]},
-)
-SCALED_OBJECT = _object(
-    ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "keda.sh/v1alpha1"},
-    kind={"const": "ScaledObject"},
-    metadata=_object(("name", "namespace"), name=TEXT, namespace=TEXT),
-    spec=_object(
-        ("scaleTargetRef", "triggers"),
-        scaleTargetRef=_object(("name",), name=TEXT, kind=TEXT, apiVersion=TEXT),
-        **dict.fromkeys(("minReplicaCount", "maxReplicaCount", "cooldownPeriod"), COUNT),
-        pollingInterval={"type": "integer", "minimum": 1},
-        fallback=_object(
-            ("failureThreshold", "replicas"),
-            failureThreshold=COUNT,
-            replicas=COUNT,
-            behavior={
-                "enum": [
-                    *("static", "currentReplicas", "currentReplicasIfHigher"),
-                    *("currentReplicasIfLower", "scalingModifiers"),
-                ]
-            },
-        ),
-        advanced=_object(
-            (), horizontalPodAutoscalerConfig=_object((), name=TEXT, behavior={"type": "object"})
-        ),
-        triggers={
-            "type": "array",
-            "minItems": 1,
-            "items": _object(
-                ("type", "metadata"),
-                type={"const": "prometheus"},
-                name=TEXT,
-                metadata=PROMETHEUS_TRIGGER,
-            ),
-        },
-    ),
-)
-"""What of it the page uses, by KEDA 2.20's apis/keda/v1alpha1 and pkg/scalers/prometheus_scaler.go.
-
-`behavior` is HPA's own, and is checked as that of one.
-"""
-ADAPTER = _object(
-    ("rules",),
-    rules={
-        "type": "array",
-        "items": _object(
-            ("seriesQuery", "resources", "name", "metricsQuery"),
-            seriesQuery=TEXT,
-            metricsQuery=TEXT,
-            name=_object((), matches=TEXT, **{"as": TEXT}),
-            resources=_object(
-                (),
-                overrides={
-                    "type": "object",
-                    "additionalProperties": _object(("resource",), group=TEXT, resource=TEXT),
-                },
-            ),
-        ),
-    },
-)
+SCALED_OBJECT = {
+    *("apiVersion", "kind", "metadata", "name", "namespace", "spec", "type"),
+    *("scaleTargetRef", "minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod"),
+    *("fallback", "failureThreshold", "replicas", "behavior"),
+    *("advanced", "horizontalPodAutoscalerConfig"),
+    *("triggers", "serverAddress", "query", "threshold", "activationThreshold", "ignoreNullValues"),
+}
+"""Its fields by KEDA 2.20's apis/keda/v1alpha1 and pkg/scalers/prometheus_scaler.go."""
+ADAPTER = {
+    *("rules", "seriesQuery", "metricsQuery", "name", "matches", "as"),
+    *("resources", "overrides", "namespace", "pod", "resource", "group"),
+}
 """The same of prometheus-adapter's configuration, by its pkg/config/config.go."""
+
+
+def fields_of(value: Any) -> set[str]:
+    """The names of all fields of a manifest, but for `behavior`, which is HPA's own."""
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value))
+    if not isinstance(value, dict):
+        return set()
+    inner = [fields_of(each) for name, each in value.items() if name != "behavior"]
+    return set(value).union(*inner)

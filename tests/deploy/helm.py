@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.kubectl import program
+from tests.deploy.kubectl import Object, program
 from tests.programs import Ended, ended
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,6 @@ HEAD = """\
 """
 
 Values = Mapping[str, Any]
-Object = dict[str, Any]
 
 
 def helm(*words: str) -> Ended:

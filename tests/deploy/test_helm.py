@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import bcrypt
-import kubernetes_validate
 import pytest
 import yaml
 from cryptography import x509
@@ -29,7 +28,8 @@ from deploy.prometheus.thresholds import load
 from exporter import __version__
 from exporter.cli.config.flags import FLAGS
 from tests.cli.outcomes import outcome
-from tests.deploy.helm import CHART, NAME, ROOT, Object, Values, helm, objects, refusal, rendering
+from tests.deploy.helm import CHART, NAME, ROOT, Values, helm, objects, refusal, rendering
+from tests.deploy.kubectl import VERSIONS, Object, exporter_of, of_kind, pod_of, validate
 from tests.deploy.pod_security import rights, violations
 from tests.programs import said
 
@@ -40,8 +40,6 @@ AT_SCALE = DASHBOARDS.with_name("dashboards-at-scale")
 GUIDE = (ROOT / "docs" / "helm.md").read_text()
 DEFAULTS: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-VERSIONS = ("1.31.0", "1.37.0")
-"""The oldest and the newest Kubernetes whose schema the objects are checked with."""
 DRA_VERSIONS = ("1.34.0", "1.37.0")
 OPERATOR = "monitoring.coreos.com/v1"
 MEBIBYTE = 1 << 20
@@ -117,28 +115,13 @@ MATRIX: Mapping[str, Values] = {
 """Values by the name of the golden file; what the default gives is in deploy/kubernetes/base."""
 
 
-def _of_kind(made: Sequence[Object], kind: str) -> Object:
-    (found,) = (each for each in made if each["kind"] == kind)
-    return found
-
-
-def _pod(made: Sequence[Object]) -> Object:
-    pod: Object = _of_kind(made, "DaemonSet")["spec"]["template"]["spec"]
-    return pod
-
-
-def _exporter(made: Sequence[Object]) -> Object:
-    container: Object = _pod(made)["containers"][0]
-    return container
-
-
 def _environment(made: Sequence[Object]) -> dict[str, str]:
     """The variables of the exporter that are words."""
-    return {each["name"]: each["value"] for each in _exporter(made)["env"] if "value" in each}
+    return {each["name"]: each["value"] for each in exporter_of(made)["env"] if "value" in each}
 
 
 def _affinity(**affinity: Any) -> Any:
-    return _pod(objects({"affinity": affinity}))["affinity"]
+    return pod_of(objects({"affinity": affinity}))["affinity"]
 
 
 # What it renders
@@ -170,17 +153,15 @@ def test_every_golden_file_is_of_a_case() -> None:
 @pytest.mark.parametrize("name", MATRIX)
 def test_objects_follow_the_schema(name: str) -> None:
     """Of the oldest and the newest Kubernetes; the Prometheus operator's are looked at below."""
-    for each in objects(MATRIX[name]):
-        versions = DRA_VERSIONS if name == "dra" else VERSIONS
-        for version in versions if each["apiVersion"] != OPERATOR else ():
-            kubernetes_validate.validate(each, version, strict=True)
+    made = [each for each in objects(MATRIX[name]) if each["apiVersion"] != OPERATOR]
+    validate(made, DRA_VERSIONS if name == "dra" else VERSIONS)
 
 
 def test_without_kubernetes_it_passes_restricted() -> None:
     """With passwords, certificates and a claim, too."""
     off: Values = {"kubernetes": {"enabled": False}}
     for values in (off, {**MATRIX["secured"], **off}, MATRIX["dra"]):
-        assert violations(_pod(objects(values))) == set()
+        assert violations(pod_of(objects(values))) == set()
 
 
 @pytest.mark.parametrize(
@@ -195,21 +176,21 @@ def test_without_kubernetes_it_passes_restricted() -> None:
 )
 def test_a_value_takes_no_more_than_it_says(values: Values, added: set[str]) -> None:
     """What is laid over a security context leaves the rest of it."""
-    found = violations(_pod(objects({"kubernetes": {"enabled": False}, **values})))
+    found = violations(pod_of(objects({"kubernetes": {"enabled": False}, **values})))
     assert {control for control, _ in found} == added
 
 
 def test_null_takes_a_right_off() -> None:
     """As OpenShift wants it, which chooses the user itself."""
     values = {"podSecurityContext": {"runAsUser": None}, "kubernetes": {"enabled": False}}
-    assert "runAsUser" not in rights(_pod(objects(values)))
-    assert rights(_pod(objects(values)))["runAsNonRoot"] is True
+    assert "runAsUser" not in rights(pod_of(objects(values)))
+    assert rights(pod_of(objects(values)))["runAsNonRoot"] is True
 
 
 def test_group_of_the_socket_instead_of_its_owner() -> None:
     """As docs/helm.md has it, where the kubelet's socket lets a group in."""
     (example,) = re.findall(r"```yaml\n(podSecurityContext:.*?)```", GUIDE, re.DOTALL)
-    found = {control for control, _ in violations(_pod(objects(yaml.safe_load(example))))}
+    found = {control for control, _ in violations(pod_of(objects(yaml.safe_load(example))))}
     assert found == {"HostPath Volumes", "Volume Types"}
 
 
@@ -270,7 +251,7 @@ def test_who_changes_the_driver_waits_for_the_pod(
     values: Values, selected: Mapping[str, str]
 ) -> None:
     """The managers look at the node selector of a DaemonSet's pods, and at nothing else."""
-    pod = _pod(objects(values))
+    pod = pod_of(objects(values))
     assert pod["nodeSelector"] == {"nvidia.com/gpu.present": "true", **selected}
     terms = pod["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert terms == [{"matchExpressions": [each]} for each in MAY_STAY]
@@ -280,7 +261,7 @@ def test_who_changes_the_driver_waits_for_the_pod(
 
 
 def _endpoints(made: Sequence[Object], kind: str) -> list[Object]:
-    spec = _of_kind(made, kind)["spec"]
+    spec = of_kind(made, kind)["spec"]
     assert spec["selector"]["matchLabels"] == SELECTED
     found: list[Object] = spec["endpoints" if kind == "ServiceMonitor" else "podMetricsEndpoints"]
     return found
@@ -290,9 +271,9 @@ def test_monitors_find_the_port() -> None:
     """By its name, which Service and pod have; and every instance is its node's."""
     for key, kind in (("serviceMonitor", "ServiceMonitor"), ("podMonitor", "PodMonitor")):
         made = objects({key: {"enabled": True}})
-        ports = {each["name"] for each in _of_kind(made, "Service")["spec"]["ports"]}
-        ports &= {each["name"] for each in _exporter(made)["ports"]}
-        assert _of_kind(made, kind)["apiVersion"] == OPERATOR
+        ports = {each["name"] for each in of_kind(made, "Service")["spec"]["ports"]}
+        ports &= {each["name"] for each in exporter_of(made)["ports"]}
+        assert of_kind(made, kind)["apiVersion"] == OPERATOR
         (endpoint,) = _endpoints(made, kind)
         assert endpoint.pop("port") in ports
         assert endpoint == {
@@ -375,8 +356,8 @@ def test_dashboards_are_those_of_the_files() -> None:
     """Each in an object of its own, which Grafana's sidecar finds and the API server takes."""
     made = [each for each in _monitored() if each["kind"] == "ConfigMap"]
     files: dict[str, str] = {}
+    validate(made, VERSIONS[:1])
     for each in made:
-        kubernetes_validate.validate(each, VERSIONS[0], strict=True)
         assert each["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert each["metadata"]["namespace"] == "grafana"
         assert len(json.dumps(each)) < MEBIBYTE
@@ -441,7 +422,7 @@ def test_dashboards_at_scale_come_with_the_rules_that_they_read() -> None:
 
 
 def _report(made: Sequence[Object]) -> Object:
-    pod: Object = _of_kind(made, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
+    pod: Object = of_kind(made, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]
     return pod
 
 
@@ -457,9 +438,9 @@ def test_report_is_no_exporter() -> None:
     made = objects({**MATRIX["reported"], "service": {"enable": True}, "networkPolicy": ON})
     pod = _report(made)
     for selected in (
-        _of_kind(made, "Service")["spec"]["selector"],
-        _of_kind(made, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
-        _of_kind(made, "DaemonSet")["spec"]["selector"]["matchLabels"],
+        of_kind(made, "Service")["spec"]["selector"],
+        of_kind(made, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        of_kind(made, "DaemonSet")["spec"]["selector"]["matchLabels"],
     ):
         assert not selected.items() <= pod["metadata"]["labels"].items()
     assert violations(pod["spec"]) == set()
@@ -467,7 +448,7 @@ def test_report_is_no_exporter() -> None:
         "env"
     ]
     long = objects({**MATRIX["reported"], "fullnameOverride": "x" * 63})
-    assert len(_of_kind(long, "CronJob")["metadata"]["name"]) == MOST_CRONJOB_NAME
+    assert len(of_kind(long, "CronJob")["metadata"]["name"]) == MOST_CRONJOB_NAME
 
 
 def test_report_runs_with_the_words_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -505,7 +486,7 @@ def test_passwords_are_kept_as_hashes_that_the_exporter_reads(tmp_path: Path) ->
     web = tmp_path / "web.yml"
     web.write_text(yaml.safe_dump(_web(made)), encoding="utf-8")
     _check_config({"ROOFLINE_WEB_CONFIG_FILE": str(web)})
-    (mount,) = (each for each in _exporter(made)["volumeMounts"] if each["name"] == "web")
+    (mount,) = (each for each in exporter_of(made)["volumeMounts"] if each["name"] == "web")
     assert _environment(made)["ROOFLINE_WEB_CONFIG_FILE"] == f"{mount['mountPath']}/web.yml"
 
 
@@ -538,11 +519,11 @@ def test_probes_ask_as_the_page_is_served() -> None:
         ({"webConfig": {"existingSecret": "web"}}, "HTTPS"),
         ({"webConfig": {"existingSecret": "web", "scheme": "HTTP"}}, "HTTP"),
     ):
-        container = _exporter(objects(values))
+        container = exporter_of(objects(values))
         for probe in ("startupProbe", "livenessProbe"):
             assert container[probe]["httpGet"]["scheme"] == wanted
         assert "readinessProbe" not in container
-    container = _exporter(objects(MATRIX["secured"]))
+    container = exporter_of(objects(MATRIX["secured"]))
     assert container["startupProbe"]["tcpSocket"] == {"port": "metrics"}
     assert "httpGet" not in container["livenessProbe"]
 
@@ -553,7 +534,7 @@ def test_the_exporter_reads_what_it_is_given(name: str) -> None:
     made = objects(MATRIX[name])
     given = _environment(made)
     given.pop("ROOFLINE_WEB_CONFIG_FILE", None)  # its file is not here
-    _check_config(given, *_exporter(made).get("args", ()))
+    _check_config(given, *exporter_of(made).get("args", ()))
 
 
 def _notes(*values: str) -> str:
@@ -573,7 +554,7 @@ def test_level_is_core_unless_somebody_says_more() -> None:
         ({"extraEnv": given}, "full"),
     ):
         made = objects(values)
-        assert [e["value"] for e in _exporter(made)["env"] if e["name"] == own] == [level]
+        assert [e["value"] for e in exporter_of(made)["env"] if e["name"] == own] == [level]
     _check_config(_environment(objects()))
     notes = _notes("prometheusRule.enabled=true")
     assert "need more than metricsLevel=core: docs/helm.md#core-or-full" in notes
@@ -599,8 +580,8 @@ def test_kubelets_sockets_are_mounted_where_they_are_looked_for() -> None:
     defaults = {flag.name: flag.default for flag in FLAGS}
     values = {"kubeletPath": "/data/kubelet/pod-resources/", "kubernetes": {"enablePodUID": True}}
     made = objects(values)
-    mounts = {each["name"]: each for each in _exporter(made)["volumeMounts"]}
-    paths = {each["name"]: each["hostPath"]["path"] for each in _pod(made)["volumes"]}
+    mounts = {each["name"]: each for each in exporter_of(made)["volumeMounts"]}
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod_of(made)["volumes"]}
     for name, flag, path in (
         ("pod-resources", "kubernetes.socket", "/data/kubelet/pod-resources/"),
         ("pods-api", "kubernetes.pods-socket", "/data/kubelet/pods-api"),
@@ -608,7 +589,7 @@ def test_kubelets_sockets_are_mounted_where_they_are_looked_for() -> None:
         assert mounts[name]["mountPath"] == str(Path(defaults[flag]).parent)
         assert mounts[name]["readOnly"] is True
         assert paths[name] == path
-    assert [each["name"] for each in _pod(objects())["volumes"]] == ["pod-resources"]
+    assert [each["name"] for each in pod_of(objects())["volumes"]] == ["pod-resources"]
 
 
 # What it refuses
@@ -709,7 +690,7 @@ def test_chart_is_of_this_version() -> None:
     """And names the image of it by that."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
-    assert _exporter(objects())["image"] == f"{DEFAULTS['image']['repository']}:{__version__}"
+    assert exporter_of(objects())["image"] == f"{DEFAULTS['image']['repository']}:{__version__}"
 
 
 # What is documented

@@ -11,18 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from tests.deploy import helm
-from tests.deploy.kubectl import rendered
+from tests.deploy.kubectl import exporter_of, of_kind, pod_of, rendered, validate
 from tests.deploy.pod_security import rights, violations
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 MANIFEST = FOLDER / "base" / "daemonset.yml"
-VERSIONS = ("1.31.0", "1.37.0")
-"""The oldest and the newest Kubernetes whose schema the objects are checked with."""
 RESTRICTED = "restricted"
 """The overlay that takes off what the default has beyond that profile."""
 ROOT_USER = {
@@ -71,16 +68,6 @@ def render(tmp: Path, overlays: Sequence[str]) -> list[dict[str, Any]]:
     return rendered(tmp)
 
 
-def _pod(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    pod: dict[str, Any] = _of_kind(objects, "DaemonSet")["spec"]["template"]["spec"]
-    return pod
-
-
-def _of_kind(objects: Sequence[Mapping[str, Any]], kind: str) -> Mapping[str, Any]:
-    (found,) = (each for each in objects if each["kind"] == kind)
-    return found
-
-
 @cache
 def _objects() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(MANIFEST.read_text()))
@@ -97,18 +84,6 @@ def _ordered(value: Any) -> Any:
     return value
 
 
-def _exporter(pod: Mapping[str, Any]) -> dict[str, Any]:
-    (container,) = pod["containers"]
-    found: dict[str, Any] = container
-    return found
-
-
-def _validate(objects: Sequence[Mapping[str, Any]]) -> None:
-    for each in objects:
-        for version in VERSIONS:
-            kubernetes_validate.validate(each, version, strict=True)
-
-
 def test_default_is_what_the_chart_renders() -> None:
     """`make manifests` wrote it; `kubectl apply -f` and `-k` give the same."""
     assert MANIFEST.read_text() == helm.manifest(), "run `make manifests`"
@@ -117,11 +92,11 @@ def test_default_is_what_the_chart_renders() -> None:
 
 def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
     """By its folder and as its owner, and with nothing else that the restricted profile forbids."""
-    _validate(_objects())
-    pod = _pod(_objects())
+    validate(_objects())
+    pod = pod_of(_objects())
     assert violations(pod) == DEFAULT
     (volume,) = pod["volumes"]
-    (mount,) = _exporter(pod)["volumeMounts"]
+    (mount,) = exporter_of(_objects())["volumeMounts"]
     assert volume["hostPath"]["path"] == mount["mountPath"] == "/var/lib/kubelet/pod-resources"
     assert mount["readOnly"] is True
 
@@ -129,8 +104,8 @@ def test_default_follows_the_schema_and_asks_the_kubelet() -> None:
 def test_restricted_passes_without_exception(tmp_path: Path) -> None:
     """It is what the chart renders without Kubernetes as a source."""
     objects = render(tmp_path, [RESTRICTED])
-    assert violations(_pod(objects)) == set()
-    assert not _pod(objects).get("volumes")
+    assert violations(pod_of(objects)) == set()
+    assert not pod_of(objects).get("volumes")
     assert _ordered(objects) == _ordered(helm.objects({"kubernetes": {"enabled": False}}))
 
 
@@ -154,9 +129,9 @@ def test_every_overlay_is_known() -> None:
 def test_overlay_has_the_exceptions_that_it_names(name: str, tmp_path: Path) -> None:
     """It renders, follows the schema, takes what it says, and says what it costs."""
     objects = render(tmp_path, [name])
-    _validate(objects)
+    validate(objects)
     expected = DEFAULT if name != RESTRICTED else set()
-    assert violations(_pod(objects)) == EXCEPTIONS[name] | expected
+    assert violations(pod_of(objects)) == EXCEPTIONS[name] | expected
     head = (FOLDER / "overlays" / name / "kustomization.yml").read_text().partition("kind:")[0]
     assert "# Gives: " in head
     assert "# Costs: " in head
@@ -171,26 +146,26 @@ def test_overlays_go_together(tmp_path: Path, left_out: str) -> None:
     assert "`other-users`" in (FOLDER / "overlays" / "cupti" / "kustomization.yml").read_text()
     together = [name for name in EXCEPTIONS if name != left_out]
     objects = render(tmp_path, together)
-    _validate(objects)
-    assert violations(_pod(objects)) == set().union(*map(EXCEPTIONS.__getitem__, together))
-    names = [each["name"] for each in _exporter(_pod(objects))["env"]]
+    validate(objects)
+    assert violations(pod_of(objects)) == set().union(*map(EXCEPTIONS.__getitem__, together))
+    names = [each["name"] for each in exporter_of(objects)["env"]]
     assert len(names) == len(set(names))
 
 
 def test_example_renders() -> None:
     """It is what the documentation applies."""
     objects = rendered(FOLDER / "example")
-    _validate(objects)
+    validate(objects)
     assert {each["metadata"]["namespace"] for each in objects} == {"monitoring"}
     expected = DEFAULT | EXCEPTIONS["holders"] | EXCEPTIONS["training"]
-    assert violations(_pod(objects)) == expected
+    assert violations(pod_of(objects)) == expected
 
 
 def test_selects_its_own_pods(tmp_path: Path) -> None:
     """Otherwise the API server refuses it; the network policy selects the same."""
     objects = render(tmp_path, ["network-policy"])
     daemonset, policy, service = (
-        _of_kind(objects, kind) for kind in ("DaemonSet", "NetworkPolicy", "Service")
+        of_kind(objects, kind) for kind in ("DaemonSet", "NetworkPolicy", "Service")
     )
     labels = daemonset["spec"]["template"]["metadata"]["labels"]
     assert daemonset["spec"]["selector"]["matchLabels"] == labels
@@ -198,14 +173,14 @@ def test_selects_its_own_pods(tmp_path: Path) -> None:
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
     (rule,) = policy["spec"]["ingress"]
     (port,) = rule["ports"]
-    assert port["port"] in {each["name"] for each in _exporter(_pod([daemonset]))["ports"]}
+    assert port["port"] in {each["name"] for each in exporter_of(objects)["ports"]}
     assert policy["spec"]["egress"] == []
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
 def test_takes_no_gpu_from_jobs() -> None:
     """It requests none, and only its liveness is probed: a node with a lost GPU keeps it."""
-    container = _exporter(_pod(_objects()))
+    container = exporter_of(_objects())
     assert "nvidia.com/gpu" not in str(container["resources"])
     assert container["livenessProbe"]["httpGet"]["path"] == "/-/healthy"
     assert container["startupProbe"]["httpGet"] == container["livenessProbe"]["httpGet"]
@@ -214,21 +189,20 @@ def test_takes_no_gpu_from_jobs() -> None:
 
 def test_default_has_few_rights() -> None:
     """Beyond the profile: nothing to write to, no token, limits, and no foreign variables."""
-    pod = _pod(_objects())
-    container = _exporter(pod)
+    pod, container = pod_of(_objects()), exporter_of(_objects())
     assert rights(container)["capabilities"] == {"drop": ["ALL"]}
     assert rights(container)["readOnlyRootFilesystem"] is True
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False, "ROOFLINE_EXPORTER_PORT is an unknown variable"
     assert container["resources"]["limits"] == {"memory": "256Mi"}
     assert not {"hostPID", "hostNetwork", "hostIPC"} & set(pod)
-    assert _of_kind(_objects(), "ServiceAccount")["automountServiceAccountToken"] is False
+    assert of_kind(_objects(), "ServiceAccount")["automountServiceAccountToken"] is False
 
 
 def test_tls_asks_over_https(tmp_path: Path) -> None:
     """The probes too, and the Secret's files are for the exporter's group only."""
-    pod = _pod(render(tmp_path, ["tls"]))
-    container = _exporter(pod)
+    objects = render(tmp_path, ["tls"])
+    pod, container = pod_of(objects), exporter_of(objects)
     for probe in ("startupProbe", "livenessProbe"):
         wanted = {"path": "/-/healthy", "port": "metrics", "scheme": "HTTPS"}
         assert container[probe]["httpGet"] == wanted
@@ -242,13 +216,12 @@ def test_tls_asks_over_https(tmp_path: Path) -> None:
 
 def test_jobs_have_no_socket_but_with_the_overlay(tmp_path: Path) -> None:
     """The default looks for none; the overlay puts it where jobs look first."""
-    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "false"} in _exporter(_pod(_objects()))[
-        "env"
-    ]
-    pod = _pod(render(tmp_path, ["training"]))
+    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "false"} in exporter_of(_objects())["env"]
+    objects = render(tmp_path, ["training"])
+    pod = pod_of(objects)
     (volume,) = (each for each in pod["volumes"] if each["name"] == "training")
     assert volume["hostPath"]["path"] == "/run/roofline-exporter"
-    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "true"} in _exporter(pod)["env"]
-    before, after = pod["initContainers"][0], _exporter(pod)
+    assert {"name": "ROOFLINE_SOURCE_TRAINING", "value": "true"} in exporter_of(objects)["env"]
+    before, after = pod["initContainers"][0], exporter_of(objects)
     assert all(each in after["volumeMounts"] for each in before["volumeMounts"])
     assert re.search(rf"chgrp {rights(pod)['runAsGroup']} \.", before["args"][0])

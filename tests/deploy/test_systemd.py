@@ -20,31 +20,24 @@ from tests.programs import ended, said, verified_by_systemd
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = FOLDER / "roofline-exporter.service"
 ALONE = ""
-EXPOSURES: Mapping[str, float] = {
-    ALONE: 1.5,
-    "any-address.conf": 1.6,
-    "cupti.conf": 1.6,
-    "kernel-log.conf": 1.9,
-    "other-users.conf": 2.0,
-    "socket-group.conf": 1.5,
+DROPINS: Mapping[str, tuple[float, set[str]]] = {
+    ALONE: (1.5, set()),
+    "any-address.conf": (1.6, set()),
+    "cupti.conf": (1.6, {"CAP_PERFMON"}),
+    "kernel-log.conf": (1.9, {"CAP_SYSLOG"}),
+    "other-users.conf": (2.0, {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}),
+    "socket-group.conf": (1.5, set()),
 }
-"""Of 10, by systemd's own measure, at most, by drop-in; a service that does nothing has 9.6."""
+"""The exposure of 10, by systemd's own measure, at most, and the capabilities, by drop-in; a
+service that does nothing has 9.6."""
 REPORT_EXPOSURE = 1.7
-CAPABILITIES: Mapping[str, set[str]] = {
-    ALONE: set(),
-    "any-address.conf": set(),
-    "cupti.conf": {"CAP_PERFMON"},
-    "kernel-log.conf": {"CAP_SYSLOG"},
-    "other-users.conf": {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"},
-    "socket-group.conf": set(),
-}
 
 
 def _settings() -> dict[str, list[str]]:
     return settings(UNIT)
 
 
-@pytest.fixture(params=EXPOSURES, ids=lambda name: name or "alone")
+@pytest.fixture(params=DROPINS, ids=lambda name: name or "alone")
 def dropin(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -75,7 +68,7 @@ def _exposure(unit: Path) -> float:
 
 def test_every_dropin_is_known() -> None:
     """The tests below take all of them."""
-    assert {path.name for path in FOLDER.glob("*.conf")} == set(EXPOSURES) - {ALONE}
+    assert {path.name for path in FOLDER.glob("*.conf")} == set(DROPINS) - {ALONE}
 
 
 def test_systemd_accepts_the_unit(unit: Path) -> None:
@@ -85,13 +78,13 @@ def test_systemd_accepts_the_unit(unit: Path) -> None:
 
 def test_unit_is_locked_in(unit: Path, dropin: str) -> None:
     """By systemd's own measure; a drop-in costs what is expected of it and no more."""
-    assert _exposure(unit) <= EXPOSURES[dropin]
+    assert _exposure(unit) <= DROPINS[dropin][0]
 
 
 def test_capabilities_come_from_dropins_only(dropin: str) -> None:
     """Those that a drop-in's head names, and no other; the unit alone has none."""
     text = (FOLDER / dropin).read_text() if dropin else UNIT.read_text()
-    wanted = CAPABILITIES[dropin]
+    wanted = DROPINS[dropin][1]
     given = settings(FOLDER / dropin) if dropin else _settings()
     for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
         assert {word for line in given.get(name, []) for word in line.split()} == wanted

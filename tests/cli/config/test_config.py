@@ -31,8 +31,9 @@ from exporter.cli.config.coerce import (
     Unexpected,
     duration,
 )
+from exporter.cli.config.flags import Flag
 from exporter.errors import ConfigError
-from exporter.sources.table import COUNTER_SOURCES, SOURCES
+from exporter.sources.table import COUNTER_SOURCES
 from tests.cli.config.table import updated
 
 DOCUMENT = Path(__file__).parent.parent.parent.parent / "docs" / "configuration.md"
@@ -90,77 +91,38 @@ def test_counter_sources_are_those_switched_on() -> None:
         assert config.load([*every, f"--no-source.{name}"], {}).counter_sources == others
 
 
-EXAMPLES: dict[str, tuple[str, Any]] = {
-    "web.listen-address": ("127.0.0.1:9", Address("127.0.0.1", 9)),
-    "web.max-requests": ("7", 7),
-    "web.config.file": ("/etc/exporter/web.yml", Path("/etc/exporter/web.yml")),
-    "web.max-connections": ("64", 64),
-    "web.max-connections-per-address": ("8", 8),
-    "web.allowed-hosts": ("gpu1.example.com,.lan", ("gpu1.example.com", ".lan")),
-    "poll.interval": ("250ms", 0.25),
-    "poll.slow-interval": ("1m", 60.0),
-    **{row.flag: ("false", False) if row.enabled else ("true", True) for row in SOURCES},
-    "nvml.library": ("libfake.so", "libfake.so"),
-    "demo": ("true", True),
-    "demo.if-no-driver": ("true", True),
-    "demo.scenario": ("/mine.yaml", Path("/mine.yaml")),
-    "demo.seed": ("5", 5),
-    "replay": ("/r.jsonl.gz", Path("/r.jsonl.gz")),
-    "replay.speed": ("2.5", 2.5),
-    "replay.loop": ("true", True),
-    "specs": ("/s.yaml", Path("/s.yaml")),
-    "precision": ("fp8", "fp8"),
-    "idle.threshold": ("0.02", 0.02),
-    "idle.link-rate": ("5M", 5e6),
-    "hold.ignore": ("a,b", ("a", "b")),
-    "identity.serial": ("false", False),
-    "process.owner": ("false", False),
-    "process.memory": ("true", True),
-    "process.utilization": ("true", True),
-    "process.max": ("3", 3),
-    "training.socket": ("/t.sock", Path("/t.sock")),
-    "training.socket-mode": ("0660", 0o660),
-    "training.socket-group": ("gpu-users", "gpu-users"),
-    "training.max-jobs": ("3", 3),
-    "training.max-ranks": ("16", 16),
-    "dcgm.url": ("http://node7:9400/metrics", Url("http", "node7", 9400, "/metrics")),
-    "dcgm.host": ("localhost:5555", "localhost:5555"),
-    "dcgm.bindings": ("/opt/dcgm/bindings", Path("/opt/dcgm/bindings")),
-    "cupti.duty": ("0.25", 0.25),
-    "kubernetes.socket": ("/k/kubelet.sock", Path("/k/kubelet.sock")),
-    "kubernetes.pods-socket": ("/k/pods.sock", Path("/k/pods.sock")),
-    "kubernetes.pod-labels": ("team|app", re.compile("team|app")),
-    "kubernetes.resources": ("example.com/gpu", ("example.com/gpu",)),
-    "kubernetes.ignore-pods": ("ops/.*", re.compile("ops/.*")),
-    "slurm.job-map": ("/jobs", Path("/jobs")),
-    "slurm.gpustat": ("/gpustat", Path("/gpustat")),
-    "slurm.numbering": ("minor", "minor"),
-    "container.sockets": ("/d.sock", ("/d.sock",)),
-    "nccl.ras-address": ("localhost:9", Address("localhost", 9)),
-    "gpu.include": ("0,GPU-1a2b-3c", ("0", "GPU-1a2b-3c")),
-    "gpu.exclude": ("1", ("1",)),
-    "gpu.skip-suspended": ("true", True),
-    "gpu.forget-after": ("2h", 7200.0),
-    "metrics.level": ("core", "core"),
-    "metrics.exclude": ("gpu_fan.*", re.compile("gpu_fan.*")),
-    "metrics.created": ("true", True),
-    "path.procfs": ("/host/proc", Path("/host/proc")),
-    "path.sysfs": ("/host/sys", Path("/host/sys")),
-    "url": ("https://a:b@node7:1", Url("https", "node7", 1, "", "a", "b")),
-    "url.user": ("prometheus", "prometheus"),
-    "url.password-file": ("/p", Path("/p")),
-    "url.ca-file": ("/ca.pem", Path("/ca.pem")),
-    "url.cert-file": ("/c.pem", Path("/c.pem")),
-    "url.key-file": ("/k.pem", Path("/k.pem")),
-    "url.insecure": ("true", True),
-    "log.level": ("debug", "debug"),
-    "log.format": ("json", "json"),
+OF_KINDS: dict[str, tuple[str, Any]] = {
+    "ADDRESS": ("127.0.0.1:9", Address("127.0.0.1", 9)),
+    "DURATION": ("60s", 60.0),
+    "GPUS": ("0,GPU-1a2b-3c", ("0", "GPU-1a2b-3c")),
+    "GROUP": ("gpu-users", "gpu-users"),
+    "HOST:PORT|PATH": ("localhost", "localhost:5555"),
+    "LIBRARY": ("libfake.so", "libfake.so"),
+    "MODE": ("0660", 0o660),
+    "NAME|FILE": ("/mine.yaml", Path("/mine.yaml")),
+    "NAMES": ("gpu1.example.com,.lan", ("gpu1.example.com", ".lan")),
+    "NUMBER": ("7", 7),
+    "PATH": ("/mine", Path("/mine")),
+    "RATE": ("5M", 5e6),
+    "RATIO": ("0.02", 0.02),
+    "REGEX": ("team|app", re.compile("team|app")),
+    "URL": ("https://a:b@node7:1/gpus", Url("https", "node7", 1, "/gpus", "a", "b")),
+    "USER": ("prometheus", "prometheus"),
 }
+"""An example of each kind of value, and what it means."""
 
 
-def test_every_flag_has_an_example_here() -> None:
-    """The tests below cover the whole table."""
-    assert set(EXAMPLES) | {"config.file"} == set(config.BY_NAME)
+def example(flag: Flag) -> tuple[str, Any]:
+    """A value that is not the default of a flag: as text, and what it means."""
+    if flag.is_switch:
+        return ("true", True) if flag.default == "false" else ("false", False)
+    if flag.name == "cupti.duty":  # it is at most 1
+        return "0.25", 0.25
+    word = next(each for each in flag.kind.metavar.split("|") if each != flag.default)
+    return OF_KINDS.get(flag.kind.metavar, (word, word))
+
+
+EXAMPLES = {flag.name: example(flag) for flag in config.FLAGS if flag.name != "config.file"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which version and which revision of the source is running."""
+"""Which revision of the source is running."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from exporter import __version__
-
 PACKAGE = Path(__file__).resolve().parent
 UNKNOWN = "unknown"
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _SHORT = 7
-
-
-def version() -> str:
-    """Return the version of the package."""
-    return __version__
 
 
 def revision(package: Path = PACKAGE) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.version import revision, version
+from exporter import __version__
+from exporter.version import revision
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 PACKED = f"# pack-refs with: peeled\n{'f' * 40} refs/heads/other\n{COMMIT} refs/heads/main\n"
@@ -44,4 +45,4 @@ def test_an_unknown_revision_is_called_unknown(tmp_path: Path, head: str) -> Non
 
 def test_the_version_is_that_of_the_package() -> None:
     """The version is a release number."""
-    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", version())
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", __version__)

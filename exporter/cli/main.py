@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from exporter import log
+from exporter import __version__, log
 from exporter.cli import config
 from exporter.cli.command import FAILED, INTERRUPTED, STOPPED, USAGE, Invocation
 from exporter.errors import ConfigError, ExporterError, one_line
-from exporter.version import revision, version
+from exporter.version import revision
 from roofline_job import launch
 
 PROGRAM = "roofline-exporter"
@@ -164,7 +164,7 @@ def _run(words: Sequence[str]) -> int:
         import platform  # takes longer to load than most of the rest
 
         python = platform.python_version()
-        print(f"{PROGRAM} {version()} (revision {revision()}, python {python})")
+        print(f"{PROGRAM} {__version__} (revision {revision()}, python {python})")
         return STOPPED
     code: int = module.run(Invocation(argv, os.environ, parser, options))
     return code

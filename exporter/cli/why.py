@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -40,7 +39,7 @@ def run(invocation: Invocation) -> int:
     settings, name = invocation.settings(), invocation.options.name
 
     from exporter.cli.snapshot_reader import snapshot_reader
-    from exporter.cli.terminal.screen import encodable
+    from exporter.cli.terminal.screen import print_lines
     from exporter.web.api.convert import diagnosis_answer
     from exporter.web.api.models.json import json_text
     from exporter.web.facts import notice_of
@@ -56,8 +55,7 @@ def run(invocation: Invocation) -> int:
         print(json_text(diagnosis_answer(snapshot)))
     else:
         said = _said(snapshot, everything=name is not None)
-        for text in filter(None, (*notices, notice_of(snapshot), *said)):
-            print(encodable(text, sys.stdout.encoding))
+        print_lines(filter(None, (*notices, notice_of(snapshot), *said)))
     shares = [share for gpu in snapshot.gpus if gpu.up for share in gpu.shares]
     if any(share.diagnoses for share in shares):
         return STOPPED

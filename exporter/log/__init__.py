@@ -141,29 +141,26 @@ def _ended(kind: type[BaseException], error: BaseException, frames: TracebackTyp
 
 
 def _thread_ended(fault: threading.ExceptHookArgs) -> None:
-    if fault.exc_type is SystemExit:
-        return
-    error = fault.exc_value or fault.exc_type()
-    _LOG.error(
-        "the thread %s was ended by a fault",
-        fault.thread.name if fault.thread is not None else "of no name",
-        exc_info=(fault.exc_type, error, fault.exc_traceback),
-        extra={"traceback": True},
-    )
+    if fault.exc_type is not SystemExit:
+        name = fault.thread.name if fault.thread is not None else "of no name"
+        said = f"the thread {name} was ended by a fault"
+        _LOG.error(said, exc_info=_information(fault), extra={"traceback": True})
 
 
 def _unraisable(fault: sys.UnraisableHookArgs) -> None:
-    error = fault.exc_value or fault.exc_type()
     try:
         place = repr(fault.object)
     except Exception:
         place = object.__repr__(fault.object)
     _LOG.error(
-        "%s %s",
-        fault.err_msg or "Exception ignored in",
-        place,
-        exc_info=(fault.exc_type, error, fault.exc_traceback),
+        "%s %s", fault.err_msg or "Exception ignored in", place, exc_info=_information(fault)
     )
+
+
+def _information(
+    fault: threading.ExceptHookArgs | sys.UnraisableHookArgs,
+) -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    return fault.exc_type, fault.exc_value or fault.exc_type(), fault.exc_traceback
 
 
 _LOG = logging.getLogger(__name__)

@@ -12,11 +12,12 @@ from types import ModuleType
 
 import pytest
 
+from exporter import __version__
 from exporter.cli import config
 from exporter.cli import main as cli
 from exporter.cli.command import Invocation
 from exporter.errors import ConfigError, SourceError
-from exporter.version import revision, version
+from exporter.version import revision
 from tests.cli.outcomes import Outcome
 from tests.programs import HEAVY, ended, exporter, loaded_by
 
@@ -46,7 +47,7 @@ def test_a_stream_that_is_closed_from_the_start(words: str) -> None:
 
 def test_version(outcome: Outcome) -> None:
     """One line names version, revision and Python."""
-    line = f"roofline-exporter {version()} (revision {revision()}, "
+    line = f"roofline-exporter {__version__} (revision {revision()}, "
     line += f"python {platform.python_version()})\n"
     assert outcome("--version") == (0, line, "")
     assert outcome("once", "--version") == (0, line, "")

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pytest
 
+from exporter import __version__
 from exporter.cli.command import on_stop
 from exporter.cli.main import main
 from exporter.cli.record import RecordedRounds, check_path, record
@@ -33,7 +34,6 @@ from exporter.sources.recording import (
 )
 from exporter.sources.recording.recording import Header, iso_time
 from exporter.sources.simulate import Simulation, load_scenario
-from exporter.version import version
 from tests.clocks import ManualClock
 from tests.recordings import SPECS
 from tests.waiting import wait_until
@@ -117,7 +117,7 @@ def test_it_ends_after_its_duration(tmp_path: Path) -> None:
     assert not bench.script.running
     played = Recording(path)
     assert played.header == Header(
-        exporter=version(),
+        exporter=__version__,
         source="nvml",
         interval_seconds=1.0,
         started=iso_time(1_000_000.0),

@@ -11,7 +11,7 @@ from pathlib import Path
 from exporter.cli import config
 from exporter.cli.command import FAILED, STOPPED, Invocation
 from exporter.cli.config.coerce import choice, option
-from exporter.cli.terminal.screen import encodable, safe, screen_of
+from exporter.cli.terminal.screen import print_lines, safe, screen_of
 from exporter.cli.terminal.table import Cell, Column, laid_out
 from exporter.errors import ConfigError, one_line
 
@@ -67,8 +67,7 @@ def run(invocation: Invocation) -> int:
         table = laid_out(COLUMNS, list(rows(a, b)), screen_of(sys.stdout, invocation.environ))
         notes = (f"not comparable: {each}" for each in warnings)
         lines = [*map(safe, titles), *table, *map(safe, notes)]
-    for line in lines:
-        print(encodable(line, sys.stdout.encoding))
+    print_lines(lines)
     for text, (holds, why) in outcomes.items():
         if holds is not False:
             print(f"roofline-exporter: --fail-if {one_line(text)}: {why}", file=sys.stderr)

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from exporter.cli.config.coerce import FORMAT, Kind, matched, option
 from exporter.cli.counters.machine import Machine, capability, restricted
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.snapshot_reader import ask_daemon
-from exporter.cli.terminal.screen import Screen, encodable, safe, screen_of
+from exporter.cli.terminal.screen import Screen, print_lines, safe, screen_of
 from exporter.cli.terminal.table import NOTHING, Cell, Column, laid_out
 from exporter.errors import ConfigError, LibraryUnavailable, SourceError
 from exporter.model.reading import share_name
@@ -46,6 +47,8 @@ TAKEN_FOR = {"tensor_fp16": "tensor+FP16", "fma": "FP32+FP16", "fp32": "FP32"}
 """By field of Activity: what a signal is, where its name does not tell."""
 NOT_SUPPORTED = 27
 
+_print = partial(print_lines, flush=True)  # what comes next takes seconds
+
 
 def run(invocation: Invocation) -> int:
     """Print which counters are sampled; return the exit code."""
@@ -63,11 +66,6 @@ def run(invocation: Invocation) -> int:
     one = check(library, release, chip_of(given.chip, supported_chips(library)))
     _print([json.dumps(one.json, indent=2)] if form == "json" else sheet(one, release, screen))
     return STOPPED
-
-
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(encodable(line, sys.stdout.encoding), flush=True)
 
 
 def _machine(

@@ -115,13 +115,10 @@ class Seen:
         bounds = sorted({min(each / seconds, 1.0) for each in sums if seconds})
         joules = [each.energy_joules for each in shares]
         lasted = self.last.timestamp_seconds - self.began
-        return {
-            **({"gpu_seconds": len(shares) * lasted} if shares else {}),
-            **({"saturation_ratio": bounds[0]} if len(bounds) == 1 else {}),
-            **({"saturation_bounds": bounds} if len(bounds) == 2 else {}),
-            **(
-                {"energy_joules": sum(filter(None, joules))}
-                if shares and None not in joules
-                else {}
-            ),
+        known = {
+            "gpu_seconds": len(shares) * lasted if shares else None,
+            "saturation_ratio": bounds[0] if len(bounds) == 1 else None,
+            "saturation_bounds": bounds if len(bounds) == 2 else None,
+            "energy_joules": None if None in joules or not shares else sum(filter(None, joules)),
         }
+        return {name: each for name, each in known.items() if each is not None}

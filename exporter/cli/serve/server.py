@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp
 
+from exporter import __version__
 from exporter import log as logs
 from exporter.cli.command import on_signal, on_stop
 from exporter.cli.config import Reloaded, Settings, bracketed
 from exporter.cli.serve.on_signal import Lender, Reloader
 from exporter.cli.wiring import Parts
-from exporter.version import revision, version
+from exporter.version import revision
 from exporter.web.app import create_app
 from exporter.web.hosts import Hosts, KnownHosts, own_domains
 from exporter.web.server.counts import Counts
@@ -89,7 +90,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
     on_signal(signal.SIGHUP, reloader.request)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED_SIGNALS)
 
-    log.info("roofline-exporter %s (revision %s) started", version(), revision())
+    log.info("roofline-exporter %s (revision %s) started", __version__, revision())
     host = settings.web_listen_address.host
     shown = bracketed(host or "localhost")
     scheme = "https" if access is not None and access.is_encrypted else "http"

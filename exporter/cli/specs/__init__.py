@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from exporter.cli import config
 from exporter.cli.command import STOPPED, Invocation
 from exporter.cli.config.coerce import FORMAT, option
-from exporter.cli.terminal.screen import encodable, screen_of
+from exporter.cli.terminal.screen import print_lines, screen_of
 from exporter.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,15 +46,12 @@ def run(invocation: Invocation) -> int:
     chosen = None if given.name is None else find(book, given.name)
     models = tuple(book.models.values()) if chosen is None else (chosen,)
     screen = screen_of(sys.stdout, invocation.environ)
-    lines: Iterable[str]
     if form == "json":
-        lines = [json_text(specs_answer(models, book), indent=2)]
+        print_lines([json_text(specs_answer(models, book), indent=2)])
     elif chosen is None:
-        lines = listing(models, screen)
+        print_lines(listing(models, screen))
     else:
-        lines = sheet(chosen, book, screen)
-    for line in lines:
-        print(encodable(line, sys.stdout.encoding))
+        print_lines(sheet(chosen, book, screen))
     return STOPPED
 
 

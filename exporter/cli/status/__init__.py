@@ -15,7 +15,7 @@ from exporter.cli.config.coerce import Kind, choice, option
 from exporter.cli.snapshot_reader import Reader, Reply, snapshot_reader
 from exporter.cli.status.render import ORDERS, View, rendered, view
 from exporter.cli.status.watch import watch
-from exporter.cli.terminal.screen import encodable, safe, screen_of
+from exporter.cli.terminal.screen import encodable, print_lines, safe, screen_of
 from exporter.errors import SourceError
 from exporter.model.snapshot import Snapshot
 
@@ -63,7 +63,7 @@ def run(invocation: Invocation) -> int:
         if interval is None:
             reply = reader()
             if given.json:
-                _print(reply.text)
+                print_lines([reply.text])
             else:
                 _print_table(reply, invocation.environ, sort)
             return 0
@@ -82,12 +82,7 @@ def _print_table(reply: Reply, environ: Mapping[str, str], sort: str) -> None:
     shown = view(reply.snapshot, reply.notices, since_start=reply.since_start, sort=sort)
     if not shown.gpus:
         raise SourceError(": ".join(("no GPU", *view(reply.snapshot).notices)))
-    for line in rendered(shown, screen_of(sys.stdout, environ)):
-        _print(line)
-
-
-def _print(line: str) -> None:
-    print(encodable(line, sys.stdout.encoding))
+    print_lines(rendered(shown, screen_of(sys.stdout, environ)))
 
 
 def _refreshed(reader: Reader, sort: str) -> Callable[[], View]:
@@ -112,8 +107,7 @@ def _print_for_ever(reader: Reader, interval_seconds: float) -> int:
     with suppress(KeyboardInterrupt):
         while True:
             try:
-                _print(reader().text)
-                sys.stdout.flush()
+                print_lines([reader().text], flush=True)
             except SourceError as error:
                 print(encodable(safe(str(error)), sys.stderr.encoding), file=sys.stderr)
             time.sleep(interval_seconds)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -139,3 +140,9 @@ def encodable(text: str, encoding: str | None) -> str:
     except UnicodeEncodeError:
         return text.translate(_PLAIN).encode(codec, "replace").decode(codec)
     return text
+
+
+def print_lines(lines: Iterable[str], *, flush: bool = False) -> None:
+    """Print lines in the encoding of standard output, with `flush` each at once."""
+    for line in lines:
+        print(encodable(line, sys.stdout.encoding), flush=flush)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
+from exporter import __version__
 from exporter.clock import Clock
 from exporter.model.readers import Readers, WorkloadSource
 from exporter.model.reading import SlotReport
@@ -24,7 +25,6 @@ from exporter.sources.recording.recording import (
     recorded,
 )
 from exporter.specs import SpecBook
-from exporter.version import version
 
 FLUSH_SECONDS = 1.0
 """Between two flushes: a machine that fails loses at most that; shorter would compress worse."""
@@ -146,7 +146,7 @@ def header_of(readers: Readers, specs: SpecBook, interval_seconds: float, unix: 
     drivers = [device.driver_version for device in devices if device.driver_version is not None]
     ceilings = {device.uuid: specs.ceilings(device, None) for device in devices}
     return Header(
-        exporter=version(),
+        exporter=__version__,
         source=readers.name,
         interval_seconds=interval_seconds,
         started=iso_time(unix),

@@ -33,7 +33,7 @@ def speaking(speak: Callable[[socket.socket], object], connections: int = 1) -> 
 
 
 class Stub(http.server.ThreadingHTTPServer):
-    """Answers every GET, and counts them."""
+    """Answers every request, and counts them."""
 
     daemon_threads = True
     status, body, asked = 200, b"", 0
@@ -63,6 +63,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+    do_PATCH = do_POST = do_DELETE = do_GET
 
     def date_time_string(self, timestamp: float | None = None) -> str:
         return formatdate(self.server.now, usegmt=True)

@@ -19,7 +19,7 @@ from exporter.cli.command import Invocation
 from exporter.errors import ConfigError, SourceError
 from exporter.version import revision
 from tests.cli.outcomes import Outcome
-from tests.programs import HEAVY, ended, exporter, loaded_by
+from tests.programs import HEAVY, ended, exporter, loaded_by, said
 
 SAMPLE = (
     Path(__file__).parent.parent / "data/recordings/fake-h100x2__580.95.05__duty-cycle.jsonl.gz"
@@ -336,3 +336,14 @@ def test_help_and_mistakes_come_before_what_takes_long_to_load() -> None:
     own = [["specs", "--format=xml"], ["record"], ["record", "r.jsonl", "--duration=soon"]]
 
     assert not loaded_by(["--help"], ["check-config", "--help"], *words, *own) & HEAVY
+
+
+def test_what_only_files_and_recordings_need_is_not_loaded() -> None:
+    """A daemon that is only scraped has no frameworks in memory."""
+    code = (
+        "import sys, exporter.cli.serve.server; from exporter.specs import load_specs;"
+        "load_specs(); print(*sys.modules)"
+    )
+    loaded = set(said(sys.executable, "-c", code).split())
+    assert {"exporter", "starlette", "pynvml", "prometheus_client"} <= loaded
+    assert not loaded & {"pydantic", "pydantic_core", "yaml", "bcrypt"}

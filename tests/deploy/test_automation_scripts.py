@@ -7,10 +7,9 @@ import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -19,8 +18,10 @@ import pytest
 import trustme
 import yaml
 
+from tests.cli.stub import Stub
 from tests.deploy.automation import FOLDER, queries
 from tests.programs import ended, said
+from tests.serving import serving
 
 Object = dict[str, Any]
 HOURS = 3600.0
@@ -35,41 +36,29 @@ def _ago(hours: float) -> str:
     return (datetime.now(timezone.utc) - timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Server:
+class Server(Stub):
     """Answers with JSON by path, and keeps what it was asked; what it has not is 404."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: dict[str, Any] = {}
-        self.asked: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
         self.queries: list[str] = []
-        outer = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def answer(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                body = json.loads(self.rfile.read(length)) if length else None
-                url = urlsplit(self.path)
-                outer.asked.append((self.command, url.path, body))
-                outer.queries += parse_qs(url.query).get("query", [])
-                found = {} if self.command != "GET" else outer.answers.get(self.path)
-                found = outer.answers.get(url.path) if found is None else found
-                self.send_response(404 if found is None else 200)
-                self.end_headers()
-                self.wfile.write(json.dumps(found).encode())
-
-            do_GET = do_PATCH = do_POST = do_DELETE = answer
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def answer(self, request: BaseHTTPRequestHandler) -> tuple[int, bytes]:
+        length = int(request.headers.get("Content-Length") or 0)
+        body = json.loads(request.rfile.read(length)) if length else None
+        url = urlsplit(request.path)
+        self.requests.append((request.command, url.path, body))
+        self.queries += parse_qs(url.query).get("query", [])
+        found = {} if request.command != "GET" else self.answers.get(request.path)
+        found = self.answers.get(url.path) if found is None else found
+        return (404 if found is None else 200), json.dumps(found).encode()
 
     @property
     def changes(self) -> list[tuple[str, str, Any]]:
         """What was asked that changes something."""
-        return [each for each in self.asked if each[0] != "GET"]
+        return [each for each in self.requests if each[0] != "GET"]
 
     def idle(self, *series: tuple[Mapping[str, str], float]) -> None:
         """Let Prometheus know of these idle pods, and of no others."""
@@ -80,9 +69,8 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     found = Server()
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    with serving(found):
+        yield found
 
 
 class Cluster:
@@ -268,11 +256,11 @@ def test_a_job_of_kueue_is_deactivated(cluster: Cluster) -> None:
     assert (notice[1], "spec" in notice[2]) == (path, False)
 
     cluster.notified(job, 1.5)
-    cluster.server.asked.clear()
+    cluster.server.requests.clear()
     (void, patch, _) = cluster.run()
     assert void[2]["metadata"]["annotations"] == {"gpu-idle-reclaim/notified": None}
     assert patch == ("PATCH", f"{KUEUE}/job-train-1a2b3", {"spec": {"active": False}})
-    assert {_right(*each[:2]) for each in cluster.server.asked} - {None} <= _allowed()
+    assert {_right(*each[:2]) for each in cluster.server.requests} - {None} <= _allowed()
 
 
 def _right(method: str, path: str) -> tuple[str, str, str] | None:
@@ -302,7 +290,7 @@ def test_the_role_allows_what_is_asked(cluster: Cluster) -> None:
     cluster.run()
     cluster.notified(cluster.deployment, 1.5)
     cluster.run()
-    asked = {_right(*each[:2]) for each in cluster.server.asked} - {None}
+    asked = {_right(*each[:2]) for each in cluster.server.requests} - {None}
     assert len(asked) >= 5
     assert asked <= _allowed()
 
@@ -352,7 +340,7 @@ def test_on_one_machine_the_daemon_is_asked(hub: Hub) -> None:
     """By user; it knows of all of them here."""
     assert hub.stopped("DAEMON") == ["/users/ada/server", "/users/b%40b/servers/x%2Fy"]
     for state in ("busy", "not_known"):
-        hub.server.asked.clear()
+        hub.server.requests.clear()
         hub.server.answers["/api/v1/idle"] = {"state": state}
         assert hub.stopped("DAEMON") == []
 

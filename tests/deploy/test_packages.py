@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from exporter import __version__
+from exporter.sources.cupti.release import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[2]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -93,10 +94,9 @@ def test_image_dependencies_are_locked() -> None:
 
 
 def test_image_has_the_extra_that_the_kubelet_needs() -> None:
-    """What runs in a cluster can ask the kubelet; the other extra is not ours to give."""
+    """What runs in a cluster can ask the kubelet."""
     locked = _locked("image.txt")
     assert {"h2", "hpack", "hyperframe"} <= locked.keys()
-    assert not [package for package in locked if "cupti" in package]
 
 
 @pytest.mark.parametrize(
@@ -130,3 +130,34 @@ def test_image_is_labelled_with_this_version() -> None:
 def test_changelog_has_this_version() -> None:
     """The release page is cut from it."""
     assert f"\n## {__version__} / " in (ROOT / "CHANGELOG.md").read_text()
+
+
+# NVIDIA's CUPTI stays out of what we publish: its licence does not let us pass it on.
+
+NVIDIAS = re.compile(r"nvidia[-_]cuda[-_]cupti|\[cupti\]|libcupti|libnvperf", re.IGNORECASE)
+OURS = ["Dockerfile", *(str(path.relative_to(ROOT)) for path in ROOT.glob("requirements/*"))]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_image_is_built_without_it(name: str) -> None:
+    """Whoever wants it installs it, or builds an image of their own."""
+    assert NVIDIAS.search((ROOT / name).read_text("utf-8")) is None
+
+
+def test_only_the_extra_and_a_group_of_tests_name_it() -> None:
+    """No dependency of everybody's; both packages where both are meant."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    project = text.partition("\ndependencies = [")[2].partition("\n]")[0]
+    extra = text.partition("[project.optional-dependencies]")[2].partition("[project.urls]")[0]
+
+    assert NVIDIAS.search(project) is None
+    for package in DISTRIBUTIONS:
+        assert len(re.findall(rf'^    "{package}[>=]', text, re.MULTILINE)) == 2
+        assert len(re.findall(rf'^    "{package}>', extra, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("folder", ["exporter", "roofline_job", "deploy", "dashboards"])
+def test_no_file_is_of_it(folder: str) -> None:
+    """Neither libraries nor headers."""
+    names = [path.name for path in (ROOT / folder).rglob("*") if path.is_file()]
+    assert [name for name in names if re.search(r"\.so(\.|$)|\.h$|\.whl$", name)] == []

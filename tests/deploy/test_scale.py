@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that deploy/scale/ configures accept its files, and docs/scale.md has them all."""
+"""The programs that deploy/scale/ configures accept its files; docs has all of them, and how many
+series there are."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import yaml
 
 from exporter.exposition.catalogue import CATALOGUE
 from tests.conftest import require_tool
-from tests.deploy import sizing
+from tests.deploy import series, sizing
 from tests.deploy.keep import FILES, METRIC, content, read
 from tests.deploy.remote import DOCS
 from tests.programs import said
@@ -99,3 +100,12 @@ def test_groups_keep_below_the_limits_of_mimir() -> None:
     most = max(len(rules) for rules in RULES_BY_GROUP.values())
     assert most <= limits["ruler_max_rules_per_rule_group"] == 20
     assert len(RULES_BY_GROUP) <= limits["ruler_max_rule_groups_per_tenant"] == 70
+
+
+def test_the_guide_has_as_many_series_as_a_node() -> None:
+    """`make docs` writes them; both levels are named once, and *core* is about half."""
+    page = (DOCS / "deploy.md").read_text(encoding="utf-8")
+    assert [found[1] for found in series.PHRASE.finditer(page)] == ["full", "core"]
+    assert series.written(page) == page
+    most = series.most_series()
+    assert most["core"] < 0.6 * most["full"]

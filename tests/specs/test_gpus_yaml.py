@@ -12,6 +12,9 @@ from exporter.model.snapshot import CLOCK_UNITS
 from exporter.specs import GpuModel, load_specs
 from exporter.specs.derived import GEFORCE_RULES, RULES, SMALL_TURING_RULE, RateRule
 from exporter.specs.gpu_model import pcie_bytes_per_second
+from exporter.specs.load import BUNDLED
+from exporter.specs.spec_file import read_spec_file
+from tests.specs.bundle import SPEC_FILE, bundle
 
 BOOK = load_specs()
 MODELS = list(BOOK.models.values())
@@ -228,3 +231,12 @@ def test_file_is_grouped_by_architecture() -> None:
     """Each architecture is one group, so that a person finds a GPU model."""
     groups = [name for name, _ in itertools.groupby(MODELS, lambda model: model.architecture)]
     assert len(groups) == len(set(groups)), groups
+
+
+def test_the_daemon_loads_what_the_file_has() -> None:
+    """`make docs` writes it; nothing is lost on the way."""
+    assert BUNDLED.read_text(encoding="utf-8") == bundle()
+    read = read_spec_file(SPEC_FILE)
+    assert BOOK.models == read.models
+    assert list(BOOK.models) == list(read.models)
+    assert BOOK.sources == read.sources

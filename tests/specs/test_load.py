@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from exporter.errors import ConfigError
 from exporter.model.reading import Device
-from exporter.specs import load_specs
+from exporter.specs import GpuModel, SpecBook, load_specs
 
 GOOD = """\
 products:
@@ -40,16 +40,17 @@ def _write(folder: Path, text: str) -> Path:
     return path
 
 
+def _found(book: SpecBook, name: str, pci_id: int | None = None) -> GpuModel:
+    model = book.find(Device(0, "GPU-1", name, pci_device_id=pci_id))
+    assert model is not None
+    return model
+
+
 def test_added_gpu_model(tmp_path: Path) -> None:
     """An entry with a new key is found by its name and PCI id, beside all bundled ones."""
     book = load_specs(_write(tmp_path, GOOD))
     assert set(book.models) == {*load_specs().models, "h100"}
-    for device in (
-        Device(0, "GPU-1", "NVIDIA H100 Custom"),
-        Device(0, "GPU-1", "something else", pci_device_id=0x23FF),
-    ):
-        model = book.find(device)
-        assert model is not None
+    for model in (_found(book, "NVIDIA H100 Custom"), _found(book, "something else", 0x23FF)):
         assert model.key == "h100"
         assert model.peak_flops_per_second["bf16_tensor"] == 749.5e12
         assert model.peak_clock_hertz == {"vector": 1980e6, "tensor": 1830e6}
@@ -73,13 +74,8 @@ def test_taken_name_and_pci_id(tmp_path: Path) -> None:
     book = load_specs(_write(tmp_path, text))
     assert book.models["h200-sxm"].names == []
     assert book.models["h100-sxm5-80gb"].pci_ids == ()
-    for device in (
-        Device(0, "GPU-1", "H200"),
-        Device(0, "GPU-1", "NVIDIA H100 80GB HBM3", pci_device_id=0x2330),
-    ):
-        model = book.find(device)
-        assert model is not None
-        assert model.key == "h100"
+    assert _found(book, "H200").key == "h100"
+    assert _found(book, "NVIDIA H100 80GB HBM3", 0x2330).key == "h100"
 
 
 def test_replacing_a2_leaves_the_a16_its_pci_id(tmp_path: Path) -> None:
@@ -92,9 +88,7 @@ def test_replacing_a2_leaves_the_a16_its_pci_id(tmp_path: Path) -> None:
     )
     book = load_specs(_write(tmp_path, text))
     for name, key in (("NVIDIA A2", "a2"), ("NVIDIA A16", "a16")):
-        model = book.find(Device(0, "GPU-1", name, pci_device_id=0x25B6))
-        assert model is not None
-        assert model.key == key
+        assert _found(book, name, 0x25B6).key == key
 
 
 # Which line of GOOD is another one, and what is said of that line. `...` is "key 'products.h100".
@@ -166,9 +160,7 @@ def test_name_of_two_gpu_models(tmp_path: Path) -> None:
         "'H100 Custom' is also that of 'h100'"
     )
     book = load_specs(_write(tmp_path, GOOD + second.replace("H100 Custom", "H100 Other")))
-    model = book.find(Device(0, "GPU-1", "NVIDIA H100 Other", pci_device_id=0x23FF))
-    assert model is not None
-    assert model.key == "other"
+    assert _found(book, "NVIDIA H100 Other", 0x23FF).key == "other"
 
 
 def test_shared_name_stays_with_the_others(tmp_path: Path) -> None:

@@ -59,9 +59,7 @@ def run(invocation: Invocation) -> int:
     return STOPPED if is_well else FAILED
 
 
-def check(
-    daemon: DaemonAddress, *, ready: bool, timeout_seconds: float = TIMEOUT_SECONDS
-) -> tuple[bool, str]:
+def check(daemon: DaemonAddress, *, ready: bool) -> tuple[bool, str]:
     """Ask the daemon; return its verdict and one line about it.
 
     Raises ConfigError if a file that the settings name cannot be used.
@@ -70,12 +68,8 @@ def check(
     from exporter.errors import SourceError, one_line
 
     try:
-        answer = get(
-            daemon,
-            f"/-/{'ready' if ready else 'healthy'}",
-            seconds=timeout_seconds,
-            most_bytes=MAX_BYTES,
-        )
+        page = "/-/ready" if ready else "/-/healthy"
+        answer = get(daemon, page, seconds=TIMEOUT_SECONDS, most_bytes=MAX_BYTES)
     except SourceError as error:
         return False, str(error)
     text = answer.body.decode("utf-8", "replace").strip()

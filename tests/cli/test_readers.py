@@ -40,9 +40,21 @@ def chosen(*argv: str) -> Fleet | Simulation:
     return readers
 
 
-def test_without_a_flag_nothing_is_simulated() -> None:
-    """The daemon never invents a GPU."""
-    assert isinstance(chosen("--nvml.library=/nowhere/libnvidia-ml.so.1"), Fleet)
+NO_DRIVER = "--nvml.library=/nowhere/libnvidia-ml.so.1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind"),
+    [
+        ([NO_DRIVER], Fleet),
+        (["--demo"], Simulation),
+        (["--demo.if-no-driver", NO_DRIVER], Simulation),
+        (["--demo.if-no-driver", "--no-source.nvml"], Simulation),
+    ],
+)
+def test_only_by_a_flag_gpus_are_simulated(argv: list[str], kind: type) -> None:
+    """The daemon never invents a GPU; in the place of a driver only where nothing can be read."""
+    assert isinstance(chosen(*argv), kind)
 
 
 def test_the_demo_is_simulated_even_where_there_is_a_driver(
@@ -93,8 +105,8 @@ def test_training_reports_come_from_jobs_and_from_the_demo(
         (("--demo",), ["kubernetes"]),
         (("--demo", "--demo.scenario=mixed"), ["slurm"]),
         (("--demo", "--no-source.kubernetes"), []),
-        (("--nvml.library=/nowhere/libnvidia-ml.so.1",), ["kubernetes", "slurm", "container"]),
-        (("--nvml.library=/nowhere/libnvidia-ml.so.1", "--no-source.slurm"), None),
+        ((NO_DRIVER,), ["kubernetes", "slurm", "container"]),
+        ((NO_DRIVER, "--no-source.slurm"), None),
     ],
 )
 def test_whose_work_it_is_comes_from_who_has_the_gpus(
@@ -119,18 +131,10 @@ def test_whose_work_it_is_comes_from_a_recording() -> None:
 def test_without_a_driver_the_demo_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:
     """One line gives the reason."""
     caplog.set_level(logging.INFO)
-
-    assert isinstance(
-        chosen("--demo.if-no-driver", "--nvml.library=/nowhere/libnvidia-ml.so.1"), Simulation
-    )
+    chosen("--demo.if-no-driver", NO_DRIVER)
     (line,) = caplog.messages
     assert line.startswith("no NVIDIA driver answers (--nvml.library /nowhere/libnvidia-ml.so.1 ")
     assert line.endswith(": serving 8 SIMULATED GPUs (scenario demo, seed 0)")
-
-
-def test_with_the_driver_switched_off_the_demo_takes_its_place() -> None:
-    """Nothing else could be read."""
-    assert isinstance(chosen("--demo.if-no-driver", "--no-source.nvml"), Simulation)
 
 
 def test_a_bad_scenario_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ import pytest
 
 from exporter import __version__
 from exporter.cli.command import on_stop
-from exporter.cli.main import main
 from exporter.cli.record import RecordedRounds, check_path, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import NO_COUNTER_STATES
@@ -34,6 +33,7 @@ from exporter.sources.recording import (
 )
 from exporter.sources.recording.recording import Header, iso_time
 from exporter.sources.simulate import Simulation, load_scenario
+from tests.cli.outcomes import Outcome
 from tests.clocks import ManualClock
 from tests.recordings import SPECS
 from tests.waiting import wait_until
@@ -263,17 +263,14 @@ def test_on_a_full_disk_the_file_stays_readable(
 
 
 @pytest.mark.usefixtures("restored_signals")
-def test_a_disk_that_is_full_at_once_leaves_nothing_to_play(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_disk_that_is_full_at_once_leaves_nothing_to_play(outcome: Outcome) -> None:
     """One line and exit code 1, on a device that is always full."""
-    code = main(["record", "/dev/full", "--force", "--demo", "--log.level=error"])
-
-    assert code == 1
-    assert capsys.readouterr().err == (
+    said = (
         "roofline-exporter: /dev/full: No space left on device; "
         "the recording ends with the last line that was written (nothing)\n"
     )
+    words = ("record", "/dev/full", "--force", "--demo", "--log.level=error")
+    assert outcome(*words) == (1, "", said)
 
 
 @pytest.mark.usefixtures("restored_signals")

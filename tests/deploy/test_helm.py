@@ -115,6 +115,10 @@ MATRIX: Mapping[str, Values] = {
 """Values by the name of the golden file; what the default gives is in deploy/kubernetes/base."""
 
 
+def _by_name(made: Sequence[Object]) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in made}
+
+
 def _environment(made: Sequence[Object]) -> dict[str, str]:
     """The variables of the exporter that are words."""
     return {each["name"]: each["value"] for each in exporter_of(made)["env"] if "value" in each}
@@ -316,7 +320,7 @@ JOB_OR_DAEMONSET = {"job": f'job=~"(.+/)?{NAME}"', "daemonset": f'daemonset="{NA
 
 
 def _rules() -> Iterator[tuple[Path, Object]]:
-    made = {each["metadata"]["name"]: each for each in _monitored(at_scale=True)}
+    made = _by_name(_monitored(at_scale=True))
     for path in sorted(RULES.glob("*.yml")):
         yield path, made[f"{NAME}-{path.stem}"]
 
@@ -343,13 +347,19 @@ def test_rules_know_what_the_operator_calls_the_job(name: str) -> None:
         (on, f'up{{job=~"(.+/)?{name}"}}'),
         ({**on, "prometheusRule": {"enabled": True, "job": r"gpu-\d+"}}, r'up{job=~"gpu-\\d+"}'),
     ):
-        rules = {each["metadata"]["name"]: each for each in objects(values)}[f"{name}-alerts"]
+        rules = _by_name(objects(values))[f"{name}-alerts"]
         alerts = {
             rule["alert"]: rule for group in rules["spec"]["groups"] for rule in group["rules"]
         }
         assert found in alerts["GpuExporterDown"]["expr"]
         assert f'daemonset="{name}"' in alerts["GpuExporterMissing"]["expr"]
         assert not any("dashboard_url" in rule["annotations"] for rule in alerts.values())
+
+
+def _pages(folder: Path) -> dict[str, Any]:
+    """The dashboards of a folder by their names in the cluster."""
+    found = folder.glob("*.json")
+    return {f"roofline-{path.name}": json.loads(path.read_text()) for path in found}
 
 
 def test_dashboards_are_those_of_the_files() -> None:
@@ -363,15 +373,13 @@ def test_dashboards_are_those_of_the_files() -> None:
         assert len(json.dumps(each)) < MEBIBYTE
         assert len(json.dumps(each)) < 262144, "what kubectl apply keeps of an object"
         files |= each["data"]
-    assert {name: json.loads(text) for name, text in files.items()} == {
-        f"roofline-{path.name}": json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")
-    }
+    assert {name: json.loads(text) for name, text in files.items()} == _pages(DASHBOARDS)
     assert len(made) == len(files)
 
 
 def _price_rule(values: Values) -> Object:
     on = {"prometheusRule": {"enabled": True, **values}}
-    rules = {each["metadata"]["name"]: each for each in objects(on)}[f"{NAME}-recording"]
+    rules = _by_name(objects(on))[f"{NAME}-recording"]
     found: list[Object] = [
         rule
         for group in rules["spec"]["groups"]
@@ -398,11 +406,11 @@ def test_prices_are_those_of_the_values(tmp_path: Path) -> None:
 
 def test_series_for_own_queries_are_a_choice() -> None:
     """Nothing of the chart reads them."""
-    names = [each["metadata"]["name"] for each in objects({"prometheusRule": ON})]
+    names = _by_name(objects({"prometheusRule": ON})).keys()
     assert f"{NAME}-recording" in names
-    assert not {f"{NAME}-queries", f"{NAME}-scale"} & set(names)
-    chosen = objects({"prometheusRule": {**ON, "queries": True}})
-    assert {each["metadata"]["name"] for each in chosen} - set(names) == {f"{NAME}-queries"}
+    assert not {f"{NAME}-queries", f"{NAME}-scale"} & names
+    chosen = _by_name(objects({"prometheusRule": {**ON, "queries": True}}))
+    assert chosen.keys() - names == {f"{NAME}-queries"}
 
 
 def test_dashboards_at_scale_come_with_the_rules_that_they_read() -> None:
@@ -410,10 +418,9 @@ def test_dashboards_at_scale_come_with_the_rules_that_they_read() -> None:
     at_scale = {"enabled": True, "atScale": True}
     made = objects({"prometheusRule": ON, "dashboards": at_scale})
     files = [each["data"] for each in made if each["kind"] == "ConfigMap"]
-    assert {name: json.loads(text) for data in files for name, text in data.items()} == {
-        f"roofline-{path.name}": json.loads(path.read_text()) for path in AT_SCALE.glob("*.json")
-    }
-    names = [each["metadata"]["name"] for each in made]
+    found = {name: json.loads(text) for data in files for name, text in data.items()}
+    assert found == _pages(AT_SCALE)
+    names = _by_name(made)
     assert f"{NAME}-scale" in names
     assert f"{NAME}-queries" not in names
 
@@ -466,8 +473,7 @@ def test_report_runs_with_the_words_it_is_given(capsys: pytest.CaptureFixture[st
 
 
 def _web(made: Sequence[Object]) -> Any:
-    secrets = {each["metadata"]["name"]: each for each in made if each["kind"] == "Secret"}
-    return yaml.safe_load(secrets[f"{NAME}-web"]["stringData"]["web.yml"])
+    return yaml.safe_load(_by_name(made)[f"{NAME}-web"]["stringData"]["web.yml"])
 
 
 def _check_config(environment: Mapping[str, str], *words: str) -> None:
@@ -493,7 +499,7 @@ def test_passwords_are_kept_as_hashes_that_the_exporter_reads(tmp_path: Path) ->
 def test_own_certificate_belongs_to_its_key_and_name(tmp_path: Path) -> None:
     """The exporter serves it, and the monitor trusts its authority, by its name."""
     made = objects({"tlsServerConfig": {"enabled": True}, "podMonitor": {"enabled": True}})
-    (secret,) = (each for each in made if each["metadata"]["name"] == f"{NAME}-tls")
+    secret = _by_name(made)[f"{NAME}-tls"]
     files = {name: base64.b64decode(data) for name, data in secret["data"].items()}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)

@@ -19,6 +19,17 @@ from exporter.version import revision
 from roofline_job import launch
 
 PROGRAM = "roofline-exporter"
+_OVERVIEW = """\
+Prometheus exporter that shows how saturated, how limited and how idle each
+NVIDIA GPU is, against its roofline.
+
+commands:
+{}
+
+Every command but run takes the flags below, after its name, and shows its own
+with --help. --a.b-c may also be given as the variable ROOFLINE_A_B_C or in
+YAML as a: {{b-c: ...}}; a flag comes before a variable, a variable before the
+file, the file before the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +184,7 @@ def _run(words: Sequence[str]) -> int:
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     commands = (f"  {name:{width}}  {command.help}" for name, command in COMMANDS.items())
-    return "\n".join(
-        (
-            "Prometheus exporter that shows how saturated, how limited and how idle each",
-            "NVIDIA GPU is, against its roofline.",
-            "",
-            "commands:",
-            *commands,
-            "",
-            "Every command but run takes the flags below, after its name, and shows its own",
-            "with --help. --a.b-c may also be given as the variable ROOFLINE_A_B_C or in",
-            "YAML as a: {b-c: ...}; a flag comes before a variable, a variable before the",
-            "file, the file before the default.",
-        )
-    )
+    return _OVERVIEW.format("\n".join(commands))
 
 
 def _fail(error: Exception, code: int) -> int:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -108,23 +107,15 @@ _EXPECTED_KEYS = {
 }
 
 
-def parse_gpu_model(
-    key: str, entry: Any, refuse: Callable[[KeyPath, str], None]
-) -> GpuModel | None:
-    """Check one entry of ``products``; None after reporting every problem to `refuse`, by its path
-    inside the entry."""
+def parse_gpu_model(key: str, entry: Any) -> GpuModel | dict[KeyPath, str]:
+    """Return the GPU model of one entry of ``products``, else its problems by their paths in it."""
     if not isinstance(entry, dict):
-        refuse((), f"expected a mapping that describes a GPU model, got {shown(entry)}")
-        return None
+        return {(): f"expected a mapping that describes a GPU model, got {shown(entry)}"}
     try:
         row = Row.model_validate(entry)
     except ValidationError as error:
-        problems = _problems(error)
-    else:
-        problems = _unfounded(row)
-    for path, problem in problems.items():
-        refuse(path, problem)
-    return None if problems else GpuModel(key=key, **dict(row))
+        return _problems(error)
+    return _unfounded(row) or GpuModel(key=key, **dict(row))
 
 
 def _unfounded(row: Row) -> dict[KeyPath, str]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,12 @@ def read_spec_file(path: Path) -> SpecBook:
         if not _KEY.fullmatch(key) or key == DERIVED:
             expected = f"expected lower-case letters, digits, '-' and '.', and not '{DERIVED}'"
             problems.add(("products", key), expected)
-        model = parse_gpu_model(key, entry, partial(problems.add, under=("products", key)))
-        if model is not None:
-            models[key] = model
+        found = parse_gpu_model(key, entry)
+        if isinstance(found, GpuModel):
+            models[key] = found
+            continue
+        for path, problem in found.items():
+            problems.add(("products", key, *path), problem)
     sources = problems.mapping("sources")
     for code, text in sources.items():
         if not isinstance(text, str):
@@ -54,8 +56,7 @@ class _Problems:
         self._document = document
         self._found: list[tuple[int, str]] = []
 
-    def add(self, path: KeyPath, problem: str, *, under: KeyPath = ()) -> None:
-        path = (*under, *path)
+    def add(self, path: KeyPath, problem: str) -> None:
         self._found.append((self._document.line(path), str(self._document.error(path, problem))))
 
     def mapping(self, key: str) -> dict[str, Any]:

@@ -31,6 +31,20 @@ def parsed_logfmt(line: str) -> dict[str, str]:
     }
 
 
+def parsed(form: str, line: str) -> dict[str, Any]:
+    """The fields of a line, which is ASCII that a terminal shows as it is."""
+    assert line.isascii()
+    assert line.isprintable()
+    return json.loads(line) if form == "json" else parsed_logfmt(line)
+
+
+def logged(level: str, form: str = "logfmt") -> io.StringIO:
+    """What is logged from now on."""
+    stream = io.StringIO()
+    log.setup(level, form, stream)
+    return stream
+
+
 def formatted(form: str, message: str, values: dict[str, Any]) -> str:
     record = logging.LogRecord("x", logging.INFO, "x", 1, message, None, None)
     record.fields = values
@@ -71,27 +85,17 @@ HOSTILE = st.text() | st.sampled_from(
 )
 
 
-@given(HOSTILE, st.dictionaries(KEYS, HOSTILE, max_size=4))
-def test_logfmt_is_read_back(message: str, values: dict[str, str]) -> None:
-    """No text can end the line, add a field or control a terminal."""
-    line = formatted("logfmt", message, values)
-    assert line.isascii()
-    assert line.isprintable()
-    read = parsed_logfmt(line)
-    del read["time"]
-    assert read == {"level": "info", "msg": message, **values}
-
-
 JSON_KEYS = HOSTILE.filter(lambda key: key not in ("time", "level", "msg"))
 
 
-@given(HOSTILE, st.dictionaries(JSON_KEYS, HOSTILE, max_size=4))
-def test_json_is_read_back(message: str, values: dict[str, str]) -> None:
-    """No text can end the line, whether it is a key or a value."""
-    line = formatted("json", message, values)
-    assert line.isascii()
-    assert line.isprintable()
-    read = json.loads(line)
+@pytest.mark.parametrize(("form", "keys"), [("logfmt", KEYS), ("json", JSON_KEYS)])
+@given(message=HOSTILE, data=st.data())
+def test_a_line_is_read_back(
+    form: str, keys: st.SearchStrategy[str], message: str, data: st.DataObject
+) -> None:
+    """No text can end the line, add a field or control a terminal; in JSON also no key."""
+    values = data.draw(st.dictionaries(keys, HOSTILE, max_size=4))
+    read = parsed(form, formatted(form, message, values))
     del read["time"]
     assert read == {"level": "info", "msg": message, **values}
 
@@ -100,7 +104,7 @@ def test_json_is_read_back(message: str, values: dict[str, str]) -> None:
 def test_a_field_cannot_take_the_place_of_the_message(form: str) -> None:
     """Fields named like the fixed ones get an underscore."""
     line = formatted(form, "m", {"msg": "x", "level": "y", "time": "z"})
-    read = json.loads(line) if form == "json" else parsed_logfmt(line)
+    read = parsed(form, line)
     assert (read["msg"], read["level"]) == ("m", "info")
     assert (read["msg_"], read["level_"], read["time_"]) == ("x", "y", "z")
 
@@ -108,16 +112,13 @@ def test_a_field_cannot_take_the_place_of_the_message(form: str) -> None:
 @given(HOSTILE)
 def test_a_hostile_key_cannot_forge_a_field(key: str) -> None:
     """Keys come from the code; one that does not is reduced to a plain word."""
-    line = formatted("logfmt", "m", {key: "v"})
-    assert line.isprintable()
-    assert len(parsed_logfmt(line)) == 4
+    assert len(parsed("logfmt", formatted("logfmt", "m", {key: "v"}))) == 4
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])
 def test_an_exception_is_one_line(level: str) -> None:
     """With type and message; at debug with the traceback, as a field like any other."""
-    stream = io.StringIO()
-    log.setup(level, "logfmt", stream)
+    stream = logged(level)
     try:
         raise ValueError("first\nsecond")
     except ValueError:
@@ -134,8 +135,7 @@ def test_an_exception_is_one_line(level: str) -> None:
 def test_levels_below_are_left_out(least: int) -> None:
     """The level is the least that is logged."""
     names = ["debug", "info", "warning", "error"]
-    stream = io.StringIO()
-    log.setup(names[least], "logfmt", stream)
+    stream = logged(names[least])
     for name in names:
         getattr(logging.getLogger("exporter.test"), name)("m")
     assert re.findall(r"level=(\w+)", stream.getvalue()) == names[least:]
@@ -143,9 +143,7 @@ def test_levels_below_are_left_out(least: int) -> None:
 
 def test_a_second_setup_replaces_the_first() -> None:
     """After a reload each event is still logged once, in the new form."""
-    first, second = io.StringIO(), io.StringIO()
-    log.setup("debug", "logfmt", first)
-    log.setup("error", "json", second)
+    first, second = logged("debug"), logged("error", "json")
     logging.getLogger("exporter.test").error("m")
     logging.getLogger("exporter.test").info("m")
     assert first.getvalue() == ""
@@ -154,11 +152,11 @@ def test_a_second_setup_replaces_the_first() -> None:
 
 def test_the_event_loop_logs_in_the_same_form() -> None:
     """Handlers that asyncio's logger had are taken away; its lines look like ours."""
-    theirs, ours = io.StringIO(), io.StringIO()
+    theirs = io.StringIO()
     logger = logging.getLogger("asyncio")
     logger.addHandler(logging.StreamHandler(theirs))
     logger.propagate = False
-    log.setup("info", "logfmt", ours)
+    ours = logged("info")
     logger.error("slow on %s", ":19400")
     assert theirs.getvalue() == ""
     assert ours.getvalue().endswith('level=error msg="slow on :19400"\n')
@@ -178,7 +176,7 @@ def test_warnings_of_the_event_loop_are_left_out(level: str) -> None:
 def test_long_text_is_cut(form: str) -> None:
     """A line is bounded, whatever a driver, a file or a report put into it."""
     line = formatted(form, "m" * 10_000, {"k": "é" * 10_000})
-    read = json.loads(line) if form == "json" else parsed_logfmt(line)
+    read = parsed(form, line)
     assert read["msg"] == "m" * 2_000 + "..."
     assert read["k"] == "é" * 2_000 + "..."
 
@@ -188,7 +186,7 @@ def test_a_line_that_is_still_too_long_keeps_its_message(form: str) -> None:
     """It can be read back, and says that it was cut."""
     fields = {f"k{number}": "\N{GRINNING FACE}" * 2_000 for number in range(10)}
     line = formatted(form, "\N{GRINNING FACE}" * 3_000, fields)
-    read = json.loads(line) if form == "json" else parsed_logfmt(line)
+    read = parsed(form, line)
     assert len(line) < 32 * 1024
     assert read["msg"] == "\N{GRINNING FACE}" * 2_000 + "..."
     assert str(read["cut"]).lower() == "true"
@@ -198,8 +196,7 @@ def test_a_line_that_is_still_too_long_keeps_its_message(form: str) -> None:
 def test_of_a_long_traceback_the_end_is_kept() -> None:
     """There it says where it happened."""
 
-    stream = io.StringIO()
-    log.setup("debug", "logfmt", stream)
+    stream = logged("debug")
     try:
         exec("def f(n):\n" + "\n" * 5 + "  g(n)\ndef g(n):\n  n and f(n - 1) or 1 / 0\nf(200)", {})
     except ZeroDivisionError:

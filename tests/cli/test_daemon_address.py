@@ -115,10 +115,8 @@ def test_with_the_ca_that_signs_it(start: Callable[..., int], pki: Pki, check: C
     """The flags name it; the systems' CAs do not know it, and another's name is refused."""
     port, elsewhere = start(), start("elsewhere")
     url = f"https://127.0.0.1:{port}"
-    assert check("--url", url, "--url.ca-file", pki.path("ca.pem")) == (
-        0,
-        f"{url}/-/healthy: 200",
-    )
+    said = f"{url}/-/healthy: 200"
+    assert check("--url", url, "--url.ca-file", pki.path("ca.pem")) == (0, said)
     hint = "(--url.ca-file names the CA that signs it)"
     for words in (["--url", url], ["--url", url, "--url.ca-file", pki.path("other-ca.pem")]):
         code, line = check(*words)
@@ -171,20 +169,14 @@ def test_with_a_password(start: Callable[..., int], check: Check, tmp_path: Path
     file.write_text(f"{PASSWORD}\n")
     good = ["--url", url, "--url.user=prom", f"--url.password-file={file}"]
     assert check(*good) == (0, f"{url}/-/healthy: 200")
-    assert check(f"--url=http://prom:s3cret%3Ap%40ss@127.0.0.1:{port}") == (
-        0,
-        f"{url}/-/healthy: 200",
-    )
+    said = f"{url}/-/healthy: 200"
+    assert check(f"--url=http://prom:s3cret%3Ap%40ss@127.0.0.1:{port}") == (0, said)
     assert check(f"--url=prom@127.0.0.1:{port}", f"--url.password-file={file}")[0] == 0
     flags = "(--url.user, --url.password-file)"
-    assert check("--url", url) == (
-        1,
-        f"{url}/-/healthy: 401, user and password expected {flags}",
-    )
-    assert check(f"--url=http://prom:s3cret@127.0.0.1:{port}") == (
-        1,
-        f"{url}/-/healthy: 401, user and password refused {flags}",
-    )
+    said = f"{url}/-/healthy: 401, user and password expected {flags}"
+    assert check("--url", url) == (1, said)
+    said = f"{url}/-/healthy: 401, user and password refused {flags}"
+    assert check(f"--url=http://prom:s3cret@127.0.0.1:{port}") == (1, said)
 
 
 @pytest.mark.parametrize(
@@ -232,15 +224,11 @@ def test_plain_and_tls_mixed_up(start: Callable[..., int], check: Check, pki: Pk
     """Each side of the mistake has its line."""
     plain, tls = start(None), start()
     url = f"https://127.0.0.1:{plain}"
-    assert check("--url", url) == (
-        1,
-        f"{url}/-/healthy: answers without TLS, expected http:// in --url",
-    )
+    said = f"{url}/-/healthy: answers without TLS, expected http:// in --url"
+    assert check("--url", url) == (1, said)
     url = f"http://127.0.0.1:{tls}"
-    assert check("--url", url) == (
-        1,
-        f"{url}/-/healthy: answers with TLS, expected https:// in --url, or --web.config.file",
-    )
+    said = f"{url}/-/healthy: answers with TLS, expected https:// in --url, or --web.config.file"
+    assert check("--url", url) == (1, said)
 
 
 def test_with_a_client_certificate(start: Callable[..., int], check: Check, pki: Pki) -> None:

@@ -19,6 +19,7 @@ from tests.programs import ended, said, verified_by_systemd
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "systemd"
 UNIT = FOLDER / "roofline-exporter.service"
+GIVEN = settings(UNIT)
 ALONE = ""
 DROPINS: Mapping[str, tuple[float, set[str]]] = {
     ALONE: (1.5, set()),
@@ -31,10 +32,6 @@ DROPINS: Mapping[str, tuple[float, set[str]]] = {
 """The exposure of 10, by systemd's own measure, at most, and the capabilities, by drop-in; a
 service that does nothing has 9.6."""
 REPORT_EXPOSURE = 1.7
-
-
-def _settings() -> dict[str, list[str]]:
-    return settings(UNIT)
 
 
 @pytest.fixture(params=DROPINS, ids=lambda name: name or "alone")
@@ -85,7 +82,7 @@ def test_capabilities_come_from_dropins_only(dropin: str) -> None:
     """Those that a drop-in's head names, and no other; the unit alone has none."""
     text = (FOLDER / dropin).read_text() if dropin else UNIT.read_text()
     wanted = DROPINS[dropin][1]
-    given = settings(FOLDER / dropin) if dropin else _settings()
+    given = settings(FOLDER / dropin) if dropin else GIVEN
     for name in ("AmbientCapabilities", "CapabilityBoundingSet"):
         assert {word for line in given.get(name, []) for word in line.split()} == wanted
         assert dropin or f"\n{name}=\n" in text, "it is set, to nothing"
@@ -99,7 +96,7 @@ def test_capabilities_come_from_dropins_only(dropin: str) -> None:
 def test_unit_refuses_what_reads_and_writes_other_processes(dropin: str) -> None:
     """The lists of system calls, with systemd's own groups: no drop-in opens them again."""
     require_tool("systemd-analyze")
-    lines = list(_settings()["SystemCallFilter"])
+    lines = list(GIVEN["SystemCallFilter"])
     lines += settings(FOLDER / dropin).get("SystemCallFilter", []) if dropin else []
     denied = set(lines[1].lstrip("~").split())
     assert lines[1].startswith("~")
@@ -111,35 +108,33 @@ def test_unit_refuses_what_reads_and_writes_other_processes(dropin: str) -> None
 
 def test_addresses_are_a_choice() -> None:
     """Private networks by default; the unit says how to name others, a drop-in lifts it."""
-    assert _settings()["IPAddressDeny"] == ["any"]
+    assert GIVEN["IPAddressDeny"] == ["any"]
     assert "#IPAddressAllow=192.0.2.10\n" in UNIT.read_text()
     assert settings(FOLDER / "any-address.conf") == {"IPAddressDeny": [], "IPAddressAllow": []}
 
 
 def test_unit_reaches_the_gpus() -> None:
     """Nothing hides the driver's devices, its files below /proc, or other processes."""
-    given = _settings()
-    assert given["PrivateDevices"] == ["no"]
-    assert "char-nvidia* rw" in given["DeviceAllow"]
-    assert "char-195 rw" in given["DeviceAllow"]
-    assert given["ProcSubset"] == ["all"]
-    assert given["ProtectProc"] == ["default"]
-    assert not {"PrivateUsers", "PrivateNetwork"} & set(given)
+    assert GIVEN["PrivateDevices"] == ["no"]
+    assert "char-nvidia* rw" in GIVEN["DeviceAllow"]
+    assert "char-195 rw" in GIVEN["DeviceAllow"]
+    assert GIVEN["ProcSubset"] == ["all"]
+    assert GIVEN["ProtectProc"] == ["default"]
+    assert not {"PrivateUsers", "PrivateNetwork"} & set(GIVEN)
 
 
 def test_unit_keeps_the_directory_of_the_socket() -> None:
     """A container that mounted it still sees it after a restart."""
-    given = _settings()
-    assert given["RuntimeDirectory"] == ["roofline-exporter"]
-    assert given["RuntimeDirectoryPreserve"] == ["yes"]
-    assert "DynamicUser" not in given, "its directory would be closed to the users of jobs"
+    assert GIVEN["RuntimeDirectory"] == ["roofline-exporter"]
+    assert GIVEN["RuntimeDirectoryPreserve"] == ["yes"]
+    assert "DynamicUser" not in GIVEN, "its directory would be closed to the users of jobs"
 
 
 def test_its_user_is_made_by_sysusers() -> None:
     """The user that the unit names is the one that the other file makes."""
     made = re.search(r"(?m)^u (\S+) ", (FOLDER / "roofline-exporter.sysusers").read_text())
     assert made
-    assert _settings()["User"] == [made[1]]
+    assert GIVEN["User"] == [made[1]]
 
 
 REPORT = FOLDER / "roofline-report.service"

@@ -137,17 +137,25 @@ def _is_alive(process: Path) -> bool:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Runs]:
-    """Runs whose driver has two GPUs; the first is given to them."""
+    """Runs whose driver has two GPUs, the first of which is given to them; they leave nothing."""
     driver = FakeNvml(tmp_path / "nvml", {"devices": [GPU, GPU]})
     made = Runs(f"node-{secrets.token_hex(4)}", driver)
     yield made
+    left = made.left()
     made.stop()
+    assert left == []
 
 
 def _said(process: subprocess.Popen[str]) -> tuple[int, str, list[str]]:
     """Exit code, output, and lines on standard error."""
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err.splitlines()
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    """The next line of its output."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
 
 
 def _row(report: str, name: str) -> Mapping[str, str]:
@@ -190,7 +198,6 @@ def test_a_training_job_has_its_code_its_line_and_its_report(runs: Runs) -> None
     assert written["saturation_ratio"] == pytest.approx(0.3)
     assert written["energy_joules"] > 0
     assert written["gpu_seconds"] >= 80 * 0.02
-    assert runs.left() == []
 
 
 def test_what_a_job_ends_with(runs: Runs) -> None:
@@ -203,7 +210,6 @@ def test_what_a_job_ends_with(runs: Runs) -> None:
     code, _, lines = _said(runs.start("no-such-command", CUDA_VISIBLE_DEVICES="\udcff"))
     assert code == 127
     assert lines[0] == "roofline-exporter: run: no-such-command: command not found"
-    assert runs.left() == []
 
 
 @pytest.mark.slow
@@ -224,7 +230,6 @@ def test_without_a_file_it_is_in_the_log(runs: Runs) -> None:
     )
     assert lines[0].endswith("; the report:")
     assert lines[1] == "job   4711.2"
-    assert runs.left() == []
 
 
 SIGNALLED = """
@@ -244,21 +249,18 @@ sys.exit(5)
 def test_signals_reach_the_job_once(runs: Runs) -> None:
     """It may take its time to end, as after scancel; the report comes after that."""
     process = runs.start(sys.executable, "-c", SIGNALLED)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert _line(process) == "ready"
     process.send_signal(signal.SIGUSR1)
     process.send_signal(signal.SIGTERM)
 
     assert _said(process)[:2] == (5, "2\n")
     assert runs.report.exists()
-    assert runs.left() == []
 
 
 def test_a_killed_run_takes_job_and_daemon_with_it(runs: Runs) -> None:
     """As it would without a daemon; the report is there all the same."""
     process = runs.start("sh", "-c", "echo ready; exec sleep 600")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert _line(process) == "ready"
     process.kill()
     process.wait()
 
@@ -283,13 +285,9 @@ def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
         )
         for number, fifo in enumerate(_fifos(runs.folder, 3))
     ]
-    seen = []
     ends = [open(fifo, "w") for fifo in sorted(runs.folder.glob("fifo-*"))]  # noqa: SIM115
-    for task in tasks:
-        assert task.stdout is not None
-        seen.append(Path(task.stdout.readline().strip()))
     socket = runs.sockets / "training.sock"
-    assert seen == [socket] * 3
+    assert [Path(_line(task)) for task in tasks] == [socket] * 3
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (socket.parent, socket)]
     assert modes == [0o700, 0o600]
 
@@ -301,7 +299,6 @@ def test_the_tasks_of_a_step_share_one_daemon(runs: Runs) -> None:
         assert said == (
             [f"roofline-exporter: the report is in {runs.report}"] if task is tasks[0] else []
         )
-    assert runs.left() == []
 
 
 def _fifos(folder: Path, count: int) -> list[Path]:
@@ -327,7 +324,6 @@ def test_a_daemon_that_cannot_start_keeps_no_job_from_running(runs: Runs) -> Non
     assert (code, out) == (0, "none\n")
     assert line.endswith(f"{others}: somebody else's, or open to others")
     others.rmdir()
-    assert runs.left() == []
 
 
 @pytest.mark.slow
@@ -340,12 +336,10 @@ def test_ctrl_c_reaches_the_job_once(runs: Runs) -> None:
     leader, follower = os.openpty()
     process = runs.start(sys.executable, "-c", count, terminal=follower)
     with os.fdopen(leader, "wb", buffering=0) as terminal:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        assert _line(process) == "ready"
         terminal.write(b"\x03")
         code, out, _ = _said(process)
     assert (code, out) == (6, "1\n")
-    assert runs.left() == []
 
 
 @pytest.mark.slow
@@ -355,19 +349,16 @@ def test_a_driver_that_hangs_holds_up_nobody(runs: Runs) -> None:
     code, _, lines = _said(runs.start("sh", "-c", "sleep 1; exit 4", report=False))
     assert code == 4
     assert any("no GPU of this job was seen" in line for line in lines)
-    assert runs.left() == []
 
 
 @pytest.mark.slow
 def test_a_daemon_that_dies_costs_the_report_alone(runs: Runs) -> None:
     """The job goes on, and a line at its end says that there is no report."""
     process = runs.start("sh", "-c", "echo ready; sleep 2; exit 4")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    assert _line(process) == "ready"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     (daemon,) = [int(pid) for pid in children if b"exporter" in _command(pid)]
     os.kill(daemon, signal.SIGKILL)
     code, _, lines = _said(process)
     assert code == 4
     assert lines == ["roofline-exporter: run: the daemon of this job gave no report"]
-    assert runs.left() == []

@@ -68,6 +68,13 @@ def ask(
     return run
 
 
+@pytest.fixture
+def week(ask: Any) -> Report:
+    """The report by owner."""
+    found: Report = json.loads(ask("--format", "json"))
+    return found
+
+
 def rows(report: Report) -> dict[str, Report]:
     return {row["name"]: row for row in report["rows"]}
 
@@ -83,12 +90,11 @@ def of(row: Report, *names: str) -> list[Any]:
 STATES = ("allocated", "used", "held_idle", "unopened", "free")
 
 
-def test_hours_by_owner(ask: Any) -> None:
+def test_hours_by_owner(week: Report) -> None:
     """In which state each GPU was, and whose it was; what is not known is not there."""
-    report = json.loads(ask("--format", "json"))
-    assert (report["start"], report["end"]) == (END - HOURS * 3600, END)
-    assert (report["by"], report["gpus"], report["observed_ratio"]) == ("owner", 5, near(1))
-    found = rows(report)
+    assert (week["start"], week["end"]) == (END - HOURS * 3600, END)
+    assert (week["by"], week["gpus"], week["observed_ratio"]) == ("owner", 5, near(1))
+    found = rows(week)
     assert found.keys() == {"team-a/train-0", "ada, job 4711", "team-b/notebook", "web-1", ""}
     assert of(found["team-a/train-0"], *STATES) == near([96, 96, 0, 0, 0])
     # Every other hour.
@@ -98,13 +104,13 @@ def test_hours_by_owner(ask: Any) -> None:
     assert of(found["web-1"], *STATES) == [near(168), near(0), near(168), None, near(0)]
     # 168 - 96 h after the training, and 84 h of the GPU that joins.
     assert of(found[""], *STATES) == near([0, 0, 0, 0, 72 + 84])
-    assert of(report["total"], *STATES) == near([600, 252, 252, 96, 156])
-    assert [row["name"] for row in report["rows"]][-1] == ""
+    assert of(week["total"], *STATES) == near([600, 252, 252, 96, 156])
+    assert [row["name"] for row in week["rows"]][-1] == ""
 
 
-def test_what_it_was_lost_to(ask: Any) -> None:
+def test_what_it_was_lost_to(week: Report) -> None:
     """By limiter, phase and cause; free time is lost to nobody."""
-    found = rows(json.loads(ask("--format", "json")))
+    found = rows(week)
     train, ada = found["team-a/train-0"], found["ada, job 4711"]
     assert train["limited_gpu_hours"] == near({"compute": 0.6 * 96, "input": 0.4 * 96})
     assert ada["limited_gpu_hours"] == near({"idle": 84, "memory": 84})
@@ -122,9 +128,9 @@ def test_what_it_was_lost_to(ask: Any) -> None:
     assert "cause_gpu_hours" not in ada
 
 
-def test_saturation_is_measured_or_bounded(ask: Any) -> None:
+def test_saturation_is_measured_or_bounded(week: Report) -> None:
     """Over the time of each owner; without counters it lies between bounds."""
-    found = rows(json.loads(ask("--format", "json")))
+    found = rows(week)
 
     def bounds(row: Report) -> list[float]:
         return [row["saturation_lower_ratio"], row["saturation_upper_ratio"]]
@@ -137,10 +143,9 @@ def test_saturation_is_measured_or_bounded(ask: Any) -> None:
     assert "saturation_upper_ratio" not in found["web-1"]
 
 
-def test_energy_and_cost(ask: Any) -> None:
+def test_energy_and_cost(week: Report) -> None:
     """By board, and what is power x time; models without a price have no cost."""
-    report = json.loads(ask("--format", "json"))
-    found, hour = rows(report), 3600
+    found, hour = rows(week), 3600
     joules = {name: row.get("energy_joules") for name, row in found.items()}
     assert joules == {
         "team-a/train-0": near(500 * 96 * hour),
@@ -151,8 +156,8 @@ def test_energy_and_cost(ask: Any) -> None:
         "web-1": None,
     }
     assert found["team-b/notebook"]["energy_joules_from_power"] == near(25 * 168 * hour)
-    assert report["total"]["energy_joules_from_power"] == near(25 * 168 * hour)
-    assert report["currency"] == "EUR"
+    assert week["total"]["energy_joules_from_power"] == near(25 * 168 * hour)
+    assert week["currency"] == "EUR"
     costs = {name: row.get("cost") for name, row in found.items()}
     assert costs == {
         "team-a/train-0": near(96 * 3),
@@ -162,7 +167,7 @@ def test_energy_and_cost(ask: Any) -> None:
         "web-1": None,
     }
     assert found["ada, job 4711"]["lost_cost"] == near(84 * 3)
-    assert report["total"]["priced_gpu_hours"] == near(600 - 168)
+    assert week["total"]["priced_gpu_hours"] == near(600 - 168)
 
 
 @pytest.mark.parametrize(
@@ -188,15 +193,14 @@ def test_hours_by_everything_else(by: str, allocated: dict[str, float], ask: Any
         )
 
 
-def test_worst_and_days(ask: Any) -> None:
+def test_worst_and_days(week: Report) -> None:
     """The GPUs that were kept and not used, the worst first; and each day of the fleet."""
-    report = json.loads(ask("--format", "json"))
-    assert [(w["name"], w["instance"], w["gpu"], w["lost_gpu_hours"]) for w in report["worst"]] == [
+    assert [(w["name"], w["instance"], w["gpu"], w["lost_gpu_hours"]) for w in week["worst"]] == [
         ("web-1", "node-3:19400", "0/1", near(168)),
         ("team-b/notebook", "node-2:19400", "0", near(96)),
         ("ada, job 4711", "node-1:19400", "1", near(84)),
     ]
-    days = report["buckets"]
+    days = week["buckets"]
     assert [day["end"] for day in days] == [END - day * 86400 for day in range(6, -1, -1)]
     assert [day["used_gpu_hours"] for day in days] == near([60, 60, 60, 36, 12, 12, 12])
     assert [day["held_idle_gpu_hours"] for day in days] == near([36] * 7)

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 
 
 class ExporterError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose; its message is one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
 
 
 MOST_PROBLEMS = 100
@@ -25,7 +28,7 @@ MOST_PROBLEMS = 100
 
 
 class ConfigError(ExporterError):
-    """Bad input: each message is one line that names the place, the key and what was expected."""
+    """Bad input: each message names the place, the key and what was expected."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -38,7 +41,7 @@ class ConfigErrors(ConfigError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         """Take at least one problem, in the order of the file."""
-        self._problems = limited(problems)
+        self._problems = limited([one_line(problem) for problem in problems])
         more = len(self._problems) - 1
         others = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
         super().__init__(f"{self._problems[0]}{others}")

@@ -75,7 +75,7 @@ class Document:
     def error(self, key_path: KeyPath, problem: str) -> ConfigError:
         """Return the error, for the caller to raise, that something is wrong with this key."""
         key = ".".join(clipped(str(part)) for part in key_path)
-        return ConfigError(one_line(f"{self.where(key_path)}: key '{key}': {problem}"))
+        return ConfigError(f"{self.where(key_path)}: key '{key}': {problem}")
 
 
 def load(path: Path) -> Document:
@@ -195,7 +195,7 @@ class _Reader:
             self._fail(event, f"tag {clipped(tag)}, expected plain YAML")
 
     def _fail(self, event: Any, problem: str) -> NoReturn:
-        raise ConfigError(f"{self._name}:{event.start_mark.line + 1}: {one_line(problem)}")
+        raise ConfigError(f"{self._name}:{event.start_mark.line + 1}: {problem}")
 
 
 def _syntax_message(name: str, error: yaml.YAMLError) -> str:
@@ -204,4 +204,4 @@ def _syntax_message(name: str, error: yaml.YAMLError) -> str:
     problem = getattr(error, "problem", None) or str(error)
     if "that cannot start any token" in problem:
         problem = "a tab or a reserved character starts a value or an indent"
-    return f"{place}: {one_line(problem)}, expected valid YAML (indented with spaces)"
+    return f"{place}: {problem}, expected valid YAML (indented with spaces)"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.cli.config import Address, Settings, Url
 from exporter.cli.http_get import CLIENT_CERTIFICATE_FLAGS, Credentials, DaemonAddress
-from exporter.errors import ConfigError, SourceError, one_line
+from exporter.errors import ConfigError, SourceError
 from exporter.files import read_regular
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ def _local(settings: Settings, command: str) -> tuple[Url, Path | None]:
         return Url("http", host, address.port), None
     needs = section.get("client_auth_type") == "RequireAndVerifyClientCert"
     if needs and settings.url_cert_file is None:
-        problem = f"{path}: a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})"
-        raise SourceError(one_line(problem))
+        raise SourceError(f"{path}: a client certificate is needed ({CLIENT_CERTIFICATE_FLAGS})")
     is_told = settings.url_ca_file is not None or settings.url_insecure
     return Url("https", host, address.port), None if is_told else path
 
@@ -110,7 +109,7 @@ def _credentials(settings: Settings, url: Url, web_config: Path | None) -> Crede
     found = Credentials(context, authorization, settings.url_cert_file is not None)
     if web_config is None:
         return found
-    return replace(found, trust=f"expected the one of {one_line(str(web_config))}")
+    return replace(found, trust=f"expected the one of {web_config}")
 
 
 def _context(settings: Settings) -> ssl.SSLContext:
@@ -144,7 +143,7 @@ def _context_of(web_config: Path) -> ssl.SSLContext:
         context.load_verify_locations(cadata=_certificate(web_config))
     except (ssl.SSLError, ValueError) as error:
         problem = f"{web_config}: expected a certificate in PEM in cert_file or cert"
-        raise SourceError(one_line(problem)) from error
+        raise SourceError(problem) from error
     return context
 
 
@@ -159,9 +158,7 @@ def _show_certificate(context: ssl.SSLContext, settings: Settings) -> None:
         _read("url.key-file", key, MOST_PEM_BYTES)
     name = "url.cert-file" if key is None else "url.key-file"
     if key is None and _BEGIN.encode() in certificate and _KEY_BEGINS not in certificate:
-        raise ConfigError(
-            one_line(f"url.key-file: missing, expected it or a key in {path} (url.cert-file)")
-        )
+        raise ConfigError(f"url.key-file: missing, expected it or a key in {path} (url.cert-file)")
     _use(name, key or path, lambda: context.load_cert_chain(path, key, password=lambda: b""))
 
 
@@ -171,11 +168,10 @@ def _use(name: str, path: Path, load: Callable[[], object]) -> None:
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = getattr(error, "reason", None) or "none is in it"
         if reason == "KEY_VALUES_MISMATCH":
-            problem = f"{name}: {path}: the key does not belong to the certificate"
-            raise ConfigError(one_line(problem)) from error
-        raise ConfigError(
-            one_line(f"{name}: {path}: expected PEM without a passphrase ({reason})")
-        ) from error
+            problem = "the key does not belong to the certificate"
+        else:
+            problem = f"expected PEM without a passphrase ({reason})"
+        raise ConfigError(f"{name}: {path}: {problem}") from error
 
 
 def _read(name: str, path: Path, most_bytes: int) -> bytes:
@@ -183,14 +179,14 @@ def _read(name: str, path: Path, most_bytes: int) -> bytes:
         return read_regular(path, most_bytes)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(one_line(f"{name}: {path}: cannot be read ({reason})")) from error
+        raise ConfigError(f"{name}: {path}: cannot be read ({reason})") from error
 
 
 def _text(name: str, path: Path, most_bytes: int) -> str:
     try:
         return _read(name, path, most_bytes).decode()
     except UnicodeDecodeError as error:
-        raise ConfigError(one_line(f"{name}: {path}: expected UTF-8 text")) from error
+        raise ConfigError(f"{name}: {path}: expected UTF-8 text") from error
 
 
 def _tls_section(path: Path) -> dict[str, Any]:
@@ -215,7 +211,7 @@ def _certificate(path: Path) -> str:
             text = read_regular(file, MOST_PEM_BYTES).decode()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise SourceError(one_line(f"{file}: cannot be read ({reason})")) from error
+            raise SourceError(f"{file}: cannot be read ({reason})") from error
     _, begin, rest = str(text).partition(_BEGIN)
     body, end, _ = rest.partition(_END)
     return f"{begin}{body}{end}" if begin and end else ""

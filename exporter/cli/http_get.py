@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from exporter.cli.config import Url
-from exporter.errors import SourceError, one_line
+from exporter.errors import SourceError
 
 if TYPE_CHECKING:  # http and ssl are imported when the first request is made
     import ssl
@@ -97,8 +97,7 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
             response = roundtrip(opened, request, deadline, most_bytes + HEAD_BYTES)
             body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        reason = _reason(error, url, credentials, deadline)
-        raise SourceError(one_line(f"{page}: {reason}")) from error
+        raise SourceError(f"{page}: {_reason(error, url, credentials, deadline)}") from error
     if response.status == 401:
         problem = "expected" if credentials.authorization is None else "refused"
         raise SourceError(f"{page}: 401, user and password {problem} ({LOGIN_FLAGS})")

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from exporter.cli import config
 from exporter.cli.command import Invocation
-from exporter.errors import ConfigError, SourceError, one_line
+from exporter.errors import ConfigError, SourceError
 
 IDLE, BUSY, NOT_KNOWN = 0, 1, 2
 """Exit codes. A mistake in the command is 2, too: a script that takes 2 for busy is safe."""
@@ -58,7 +58,7 @@ def run(invocation: Invocation) -> int:
         answer = get(daemon, path, seconds=API_SECONDS, most_bytes=MOST_BYTES)
         state, reason = _read(answer.url, answer.status, answer.body)
     except SourceError as error:
-        print(f"not known: {one_line(str(error))}", file=sys.stderr)
+        print(f"not known: {error}", file=sys.stderr)
         return NOT_KNOWN
     said = safe(f"{state.replace('_', ' ')}: {reason}")
     print(answer.body.decode().strip() if options.json else encodable(said, sys.stdout.encoding))

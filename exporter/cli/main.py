@@ -14,7 +14,7 @@ from typing import Any
 from exporter import __version__, log
 from exporter.cli import config
 from exporter.cli.command import FAILED, INTERRUPTED, STOPPED, USAGE, Invocation
-from exporter.errors import ConfigError, ExporterError, one_line
+from exporter.errors import ConfigError, ExporterError
 from exporter.version import revision
 from roofline_job import launch
 
@@ -187,9 +187,9 @@ def _overview() -> str:
     return _OVERVIEW.format("\n".join(commands))
 
 
-def _fail(error: Exception, code: int) -> int:
+def _fail(error: ExporterError, code: int) -> int:
     problems = error.problems if isinstance(error, ConfigError) else (str(error),)
     if log.flush():
         for problem in problems:
-            print(f"{PROGRAM}: {one_line(problem)}", file=sys.stderr)
+            print(f"{PROGRAM}: {problem}", file=sys.stderr)
     return code

@@ -14,7 +14,7 @@ from exporter import log
 from exporter.cli.config import Settings
 from exporter.cli.daemon_address import daemon_of
 from exporter.cli.http_get import API_SECONDS, Answer, DaemonAddress, get
-from exporter.errors import SourceError, one_line
+from exporter.errors import SourceError
 from exporter.model.snapshot import Snapshot
 from exporter.web.api.read import UnexpectedError, snapshot_of
 
@@ -59,7 +59,7 @@ def read_answer(url: str, body: bytes) -> Snapshot:
     try:
         return snapshot_of(value)
     except UnexpectedError as error:
-        raise SourceError(one_line(f"{url}: {error} (is the daemon of another version?)")) from None
+        raise SourceError(f"{url}: {error} (is the daemon of another version?)") from None
 
 
 def _age(answer: Answer, found: Snapshot) -> tuple[str, ...]:
@@ -116,5 +116,5 @@ def local_reader(settings: Settings, why: str) -> Iterator[Reader]:
 
     with looking(settings) as (parts, problem):
         if problem is not None:
-            raise SourceError(one_line(f"no daemon ({why}), and {problem}"))
+            raise SourceError(f"no daemon ({why}), and {problem}")
         yield read

@@ -40,8 +40,8 @@ def read_spec_file(path: Path) -> SpecBook:
         if isinstance(found, GpuModel):
             models[key] = found
             continue
-        for path, problem in found.items():
-            problems.add(("products", key, *path), problem)
+        for inner, problem in found.items():
+            problems.add(("products", key, *inner), problem)
     sources = problems.mapping("sources")
     for code, text in sources.items():
         if not isinstance(text, str):

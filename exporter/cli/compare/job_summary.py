@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from exporter.errors import ConfigError, one_line
+from exporter.errors import ConfigError
 from exporter.files import read_regular
 from exporter.sources.recording.lines import InvalidLine, decode
 
@@ -58,9 +58,7 @@ def read_summary(path: Path) -> JobSummary:
     try:
         return parsed(read_regular(path, MOST_BYTES))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            one_line(f"{path}: {getattr(error, 'strerror', None) or error}")
-        ) from None
+        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def parsed(content: bytes) -> JobSummary:

@@ -68,7 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError in place of argparse's printed usage."""
-        raise ConfigError(f"{one_line(message)} {_SEE}")
+        raise ConfigError(f"{message} {_SEE}")
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

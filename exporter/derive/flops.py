@@ -141,8 +141,10 @@ def measured_flops_bounds(
             fastest = max(rates.anything.upper, rates.integers.upper if activity.imma else 0.0)
             upper = _upper(saturation, "tensor") * fastest
         else:
-            no_fp64 = _rest_is_no_fp64(activity, ceilings) and bool(rates.floats.upper)
-            rest = rates.floats if no_fp64 else rates.anything
+            # The source counts FP64 separately, and FP64 is not the assumed precision.
+            splits = activity.dmma is not None or activity.dfma is not None
+            no_fp64 = splits and ceilings.assumed_precision != "fp64_tensor"
+            rest = rates.floats if no_fp64 and rates.floats.upper else rates.anything
             if activity.tensor is None:
                 rest = Bounds(0.0, max(rest.upper, fp16 * vector))
             for ratio, rate in (
@@ -170,12 +172,6 @@ def measured_flops_bounds(
         fma = a32 * fp32 + a16 * fp16
     upper += (a64 * fp64 + fma) * vector
     return Bounds(lower * clocks.lowest_ratio, upper * clocks.highest_ratio)
-
-
-def _rest_is_no_fp64(activity: Activity, ceilings: Ceilings) -> bool:
-    """Return whether the source counts FP64 separately and FP64 is not the assumed precision."""
-    shown = activity.dmma is not None or activity.dfma is not None
-    return shown and ceilings.assumed_precision != "fp64_tensor"
 
 
 def estimated_flops_bounds(

@@ -15,8 +15,6 @@ BUSY_LINK_RATIO = 0.10
 """A link at this share of its peak does."""
 ROUNDING_RATIO = 0.002
 """How far a link may be below that: its peak is a rounded figure."""
-MOSTLY_IDLE_RATIO = 0.5
-MOSTLY_STALLED_RATIO = 0.5
 MOSTLY_RATIO = 0.5
 """What is more than this part of an interval is the largest part of it."""
 
@@ -29,6 +27,7 @@ def limiter(
     ceilings: Ceilings | None,
     dram_bandwidth: float | None,
     stall_of_idle: float | None,
+    waited: float = 0.0,
 ) -> str:
     """Return the largest of idle, latency (= narrow + unsaturated), clock and saturated, refined.
 
@@ -36,10 +35,10 @@ def limiter(
     for data, is at least half. Saturated becomes memory if DRAM is at least as active as every
     pipe, else compute. All but idle become communication if the GPU only communicates. Of equal
     parts the first is taken, because the earlier loss hides the later ones. `activity` is in shares
-    of time, `dram_bandwidth` in bytes/s at the present clock.
+    of time, `dram_bandwidth` in bytes/s at the present clock; `waited` is no idle part.
     """
     ordered = {
-        "idle": parts.idle,
+        "idle": max(parts.idle - waited, 0.0),
         "latency": parts.narrow + parts.unsaturated,
         "clock": parts.clock,
         "memory" if saturation.unit == "dram" else "compute": parts.saturated,
@@ -57,17 +56,20 @@ def estimated_limiter(
     stall_of_idle: float | None = None,
     known: Known | None = None,
     links_busy: bool = False,
-    rest_ratio: float = 1.0,
+    waited: float = 0.0,
 ) -> str:
     """Return what limited an interval without time parts, as far as that is certain.
 
     Idle if 1 - `busy_ratio` (GR, else U) >= 0.5, which becomes input as in `limiter`. By what is
     `known`, more than half of the interval certainly had s (`_of_work`), or latency: G - s, which
     would be communication while `links_busy`. Else clock while a throttle reason holds, else
-    unknown. Only `rest_ratio` of the interval is judged; the rest is idle time.
+    unknown. `waited`, a part in which nothing ran, is not judged.
     """
-    if busy_ratio is not None and 1.0 - busy_ratio >= MOSTLY_IDLE_RATIO:
-        return _idle(stall_of_idle)
+    rest_ratio = 1.0 - waited
+    if busy_ratio is not None:
+        busy = busy_ratio if waited >= 1.0 else min(busy_ratio / rest_ratio, 1.0)
+        if 1.0 - busy >= MOSTLY_RATIO:
+            return _idle(stall_of_idle)
     if known is not None:
         mostly = MOSTLY_RATIO * rest_ratio
         if known.saturation.lower > mostly:
@@ -116,7 +118,7 @@ def _may_be(name: str, known: Known, rest_ratio: float) -> bool:
 
 
 def _idle(stall_of_idle: float | None) -> str:
-    explained = stall_of_idle is not None and stall_of_idle >= MOSTLY_STALLED_RATIO
+    explained = stall_of_idle is not None and stall_of_idle >= MOSTLY_RATIO
     return "input" if explained else "idle"
 
 

@@ -38,9 +38,7 @@ def roofline(
     unit of the saturation is read. OFU = tensor activity x f / f_ref (arXiv 2605.20799).
     """
     dram_bytes = dram_bytes_per_second(activity.dram, ceilings, clocks, device)
-    dram_bounds = None
-    if activity.dram is None:
-        dram_bounds = dram_bounds_per_second(saturation, ceilings, clocks, device)
+    dram_bounds = dram_bounds_per_second(saturation, ceilings, clocks, device)
     everything_read = reads_every_unit(activity, tensor_cores=tensor_cores)
     ofu = None
     if activity.tensor is not None and (ratio := clocks.ratio("tensor")) is not None:
@@ -49,15 +47,16 @@ def roofline(
     flops_bounds = None
     if ceilings is not None:
         flops = assumed_flops(activity, ceilings, clocks, tensor_cores=tensor_cores)
+        capability = device.compute_capability
         flops_bounds = measured_flops_bounds(
-            activity,
-            saturation,
-            ceilings,
-            clocks,
-            device.compute_capability,
-            tensor_cores=tensor_cores,
+            activity, saturation, ceilings, clocks, capability, tensor_cores=tensor_cores
         )
-    point = intensity(sum(flops.values()), dram_bytes) if everything_read and flops else None
+    point, roofs = None, {}
+    if everything_read:
+        point = intensity(sum(flops.values()), dram_bytes) if flops else None
+        roofs = roof_ratios(
+            activity, timed, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores
+        )
     return Roofline(
         flops_per_second=flops,
         flops_bounds_per_second=flops_bounds,
@@ -70,11 +69,7 @@ def roofline(
         dram_estimate_bytes_per_second=dram_bytes_per_second(
             saturation.estimates.get("dram"), ceilings, clocks, device
         ),
-        roof_ratio=(
-            roof_ratios(activity, timed, ceilings, clocks, dram_bytes, tensor_cores=tensor_cores)
-            if everything_read
-            else {}
-        ),
+        roof_ratio=roofs,
         tensor_flops_utilization_ratio=ofu,
     )
 
@@ -91,13 +86,8 @@ def estimated_roofline(
     """Return the bounds of FLOP/s and traffic that follow from utilization and estimate."""
     if ceilings is None:
         return None
-    flops = estimated_flops_bounds(
-        utilization.upper_ratio,
-        ceilings,
-        clocks,
-        device.compute_capability,
-        tensor_cores=tensor_cores,
-    )
+    upper, capability = utilization.upper_ratio, device.compute_capability
+    flops = estimated_flops_bounds(upper, ceilings, clocks, capability, tensor_cores=tensor_cores)
     dram = dram_bounds_per_second(saturation, ceilings, clocks, device)
     if flops is None and dram is None:
         return None

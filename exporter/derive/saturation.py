@@ -57,13 +57,7 @@ def measured(
     """
     fma = _fma(activity, compute_capability)
     highest, unit = 0.0, None
-    for name, ratio in (
-        ("dram", activity.dram),
-        ("tensor", tensor_activity(activity)),
-        ("fma", fma.lower),
-        ("fp64", activity.fp64),
-        ("int", activity.integer),
-    ):
+    for name, ratio in _units(activity, fma).items():
         if ratio is not None and cut(ratio) > highest:
             highest, unit = cut(ratio), name
     if (
@@ -79,6 +73,17 @@ def measured(
             unit=unit,
         )
     return _incomplete(activity, highest, fma, utilization, memory_use, tensor_cores=tensor_cores)
+
+
+def _units(activity: Activity, fma: Bounds) -> dict[str, float | None]:
+    """Return the activity of each unit of the saturation; None where it is not read."""
+    return {
+        "dram": activity.dram,
+        "tensor": tensor_activity(activity),
+        "fma": fma.lower,
+        "fp64": activity.fp64,
+        "int": activity.integer,
+    }
 
 
 def _fma(activity: Activity, compute_capability: tuple[int, int] | None) -> Bounds:
@@ -100,11 +105,8 @@ def _incomplete(
     tensor_cores: bool,
 ) -> Saturation:
     """Bound what was not read; `lower` is the highest activity read, `fma` its bounds of FMA."""
-    tensor = tensor_activity(activity)
-    busiest_pipe = fma.lower
-    for pipe in (tensor, activity.fp64, activity.integer):
-        if pipe is not None:
-            busiest_pipe = max(busiest_pipe, cut(pipe))
+    units = _units(activity, fma)
+    busiest_pipe = max(cut(ratio or 0.0) for name, ratio in units.items() if name != "dram")
     if activity.engine is not None:
         sm_cap = cut(activity.engine)
     elif utilization is not None:
@@ -116,28 +118,25 @@ def _incomplete(
     unmeasured: dict[str, Bounds] = {}
     if activity.sm is None:
         unmeasured["sm"] = Bounds(busiest_pipe, max(busiest_pipe, sm_cap))
-    upper = lower
-    if tensor is None and tensor_cores:
+    uppers = [lower]
+    if units["tensor"] is None and tensor_cores:
         unmeasured["tensor"] = Bounds(0.0, pipe_cap)
     if reads_fma(activity):
-        upper = max(upper, fma.upper)
+        uppers.append(fma.upper)
     else:
         unmeasured["fma"] = Bounds(fma.lower, max(fma.lower, pipe_cap))
-    if activity.fp64 is None:
-        unmeasured["fp64"] = Bounds(0.0, pipe_cap)
-    if activity.integer is None:
-        unmeasured["int"] = Bounds(0.0, pipe_cap)
+    for pipe in ("fp64", "int"):
+        if units[pipe] is None:
+            unmeasured[pipe] = Bounds(0.0, pipe_cap)
     estimates: dict[str, float] = {}
     if activity.dram is None:
         unmeasured["dram"] = Bounds(0.0, _dram_upper(utilization, memory_use))
         estimates = _dram_estimate(utilization, memory_use)
-    for resource, bounds in unmeasured.items():
-        if resource != "sm":
-            upper = max(upper, bounds.upper)
+    uppers += [bounds.upper for resource, bounds in unmeasured.items() if resource != "sm"]
     return Saturation(
         source=activity.source,
         complete=False,
-        bounds=Bounds(lower, upper),
+        bounds=Bounds(lower, max(uppers)),
         unmeasured=unmeasured,
         estimates=estimates,
     )
@@ -148,20 +147,11 @@ def unit_bounds(
 ) -> dict[str, Bounds]:
     """Return bounds of each unit of the saturation (tensor, fma, fp64, int, dram) that is known:
     what was read as it is, the rest as `saturation` bounds it."""
-    read = {
-        "tensor": tensor_activity(activity),
-        "fp64": activity.fp64,
-        "int": activity.integer,
-        "dram": activity.dram,
-    }
-    units = {
-        name: Bounds(cut(ratio), cut(ratio)) for name, ratio in read.items() if ratio is not None
-    }
-    units["fma"] = _fma(activity, compute_capability)
-    for name, bounds in saturation.unmeasured.items():
-        if name != "sm":
-            units[name] = bounds
-    return units
+    fma = _fma(activity, compute_capability)
+    read = _units(activity, fma).items()
+    units = {name: Bounds(cut(ratio), cut(ratio)) for name, ratio in read if ratio is not None}
+    unread = {name: each for name, each in saturation.unmeasured.items() if name != "sm"}
+    return units | {"fma": fma} | unread
 
 
 def estimated(

@@ -100,28 +100,25 @@ def derive_share(
     board = vitals if whole else None
     utilization = vitals.utilization if whole and not device.virtualized else None
     links = link_rates(activity, board, previous, seconds)
-    ratio = None if utilization is None else utilization.ratio
-    memory_ratio = None if utilization is None else utilization.memory_ratio
     held = is_held(share.processes, share.memory, rules, coherent_memory=device.coherent_memory)
     known = Derived(
         held=held,
         holder=holder(share.processes, held, rules),
         history=history.heard(vitals, seconds, None if activity is None else activity.engine),
     )
+    timed = None
     if activity is not None:
         known, timed = _measured(
             known, device, vitals, activity, utilization, ceilings, links, stall
         )
-        return replace(known, idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio))
-    known = replace(known, idle=is_idle(None, ratio, board, links.total, rules, memory_ratio))
-    if share.counters is not None:
-        return known
-    if utilization is not None:
-        return _estimated(known, device, vitals, utilization, ceilings, links, stall)
-    if whole and vitals.utilization is not None:  # a vGPU guest
+    elif share.counters is None and utilization is not None:
+        known = _estimated(known, device, vitals, utilization, ceilings, links, stall)
+    elif share.counters is None and whole and vitals.utilization is not None:  # a vGPU guest
         throttled = bool(vitals.throttle_reasons)
-        return replace(known, limiter=estimated_limiter(None, throttled=throttled))
-    return known
+        known = replace(known, limiter=estimated_limiter(None, throttled=throttled))
+    ratio = None if utilization is None else utilization.ratio
+    memory_ratio = None if utilization is None else utilization.memory_ratio
+    return replace(known, idle=is_idle(timed, ratio, board, links.total, rules, memory_ratio))
 
 
 def _measured(
@@ -159,26 +156,19 @@ def _measured(
     saturation = measure(timed)
     of_cycles = saturation if factor == 1.0 else measure(in_cycles(activity, factor))
     parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
-    bounds = None
-    if parts is None:
-        bounds = known_by_counters(timed, saturation, clocks, utilization, capability)
     roof = roofline(activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores)
     gap = gap_ratio(activity, parts, utilization)
-    if gap is not None and bounds is not None:
-        gap = min(gap, bounds.time_parts["idle"].upper)
-
-    def judge(waited: float, of_idle: float | None) -> str:
-        if parts is None:
-            used = busy_ratio(activity, None if utilization is None else utilization.ratio)
-            if used is not None and bounds is not None:
-                used = max(used, bounds.engine.lower)
-            busy = busy_link(links, ceilings)
-            return _estimated_limiter(used, waited, of_idle, vitals, bounds, links_busy=busy)
+    bounded_parts: Mapping[str, Bounds] = {}
+    if parts is None:
+        bounds = known_by_counters(timed, saturation, clocks, utilization, capability)
+        bounded_parts = bounds.time_parts
+        gap = None if gap is None else min(gap, bounded_parts["idle"].upper)
+        used = busy_ratio(activity, None if utilization is None else utilization.ratio)
+        used = None if used is None else max(used, bounds.engine.lower)
+        judge = _judge_bounds(used, bounds, vitals, links, ceilings)
+    else:
         bandwidth = dram_bandwidth_now(ceilings, clocks, device)
-        besides = replace(parts, idle=max(parts.idle - waited, 0.0))
-        return limiter(besides, saturation, timed, links, ceilings, bandwidth, of_idle)
-
-    bounded_parts = {} if bounds is None else bounds.time_parts
+        judge = partial(limiter, parts, saturation, timed, links, ceilings, bandwidth)
     derived = replace(
         known,
         saturation=saturation,
@@ -214,13 +204,7 @@ def _estimated(
     seen = observed(utilization)
     of_seen = estimate(seen)
     gap = gap_ratio(None, None, utilization)
-
-    def judge(waited: float, of_idle: float | None) -> str:
-        busy = busy_link(links, ceilings)
-        return _estimated_limiter(
-            utilization.ratio, waited, of_idle, vitals, bounds, links_busy=busy
-        )
-
+    judge = _judge_bounds(utilization.ratio, bounds, vitals, links, ceilings)
     return replace(
         known,
         saturation=saturation,
@@ -247,38 +231,28 @@ def _memory_use(ceilings: Ceilings | None) -> MemoryUtilizationUse | None:
     return "estimate" if ceilings is None else ceilings.memory_utilization_use
 
 
-def _limits(
-    judge: Callable[[float, float | None], str], stall: Stall, gap: float | None
-) -> dict[str, Any]:
+def _judge_bounds(
+    busy: float | None, known: Known, vitals: Vitals, links: LinkRates, ceilings: Ceilings | None
+) -> Callable[..., str]:
+    return partial(
+        estimated_limiter,
+        busy,
+        throttled=bool(vitals.throttle_reasons),
+        known=known,
+        links_busy=busy_link(links, ceilings),
+    )
+
+
+def _limits(judge: Callable[..., str], stall: Stall, gap: float | None) -> dict[str, Any]:
     """Return the limiter of an interval: of the part in an announced wait, and of the rest.
 
-    `judge` names it, given the idle part to leave out and how much of the other idle time the stall
-    covers. A job that computes on the CPU between its waits leaves its GPU idle in both, and has
-    one word.
+    A job that computes on the CPU between its waits leaves its GPU idle in both, and has one word.
     """
-    name = judge(0.0, stall.within(gap).of_idle)
+    name = judge(stall_of_idle=stall.within(gap).of_idle)
     waited = stall.waited(gap)
-    besides = judge(waited, stall.of_idle) if 0.0 < waited < 1.0 else None
+    besides = None
+    if 0.0 < waited < 1.0:
+        besides = judge(stall_of_idle=stall.of_idle, waited=waited)
     if besides == "idle":
         return {"limiter": name}
     return {"limiter": name, "waited": waited, "limiter_besides": besides}
-
-
-def _estimated_limiter(
-    busy: float | None,
-    waited: float,
-    of_idle: float | None,
-    vitals: Vitals,
-    known: Known | None,
-    *,
-    links_busy: bool,
-) -> str:
-    """Return the limiter of an interval without the part in which nothing ran for a wait."""
-    return estimated_limiter(
-        busy if busy is None or waited >= 1.0 else min(busy / (1.0 - waited), 1.0),
-        throttled=bool(vitals.throttle_reasons),
-        stall_of_idle=of_idle,
-        known=known,
-        links_busy=links_busy,
-        rest_ratio=1.0 - waited,
-    )

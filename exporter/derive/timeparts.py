@@ -7,7 +7,7 @@ the saturation s, each unit that may give it, and that unit's clock over its ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from exporter.derive.clocks import Clocks, clock_ratio
@@ -129,11 +129,7 @@ def known_by_counters(
         engine = ANYTHING if utilization is None else _engine(utilization)
     least = max(sm.lower, saturation.bounds.lower)
     engine = Bounds(max(engine.lower, least), max(engine.upper, least))
-
-    def bounded(unit: str, ratio: float) -> Bounds:
-        return Bounds(ratio, ratio)
-
-    ratio = _clock_ratio(units, saturation, clocks, bounded)
+    ratio = _clock_ratio(units, saturation, clocks, clocks)
     return Known(engine, sm, saturation.bounds, units, ratio)
 
 
@@ -144,16 +140,11 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
     device; the memory clock was between the one at the end and its reference.
     """
     units = {name: unit for name, unit in saturation.unmeasured.items() if name != "sm"}
-    is_sampled = clocks.sm_busy is not None
-    if not is_sampled:
-        clocks = replace(clocks, sm=max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None)
-
-    def bounded(unit: str, ratio: float) -> Bounds:
-        if unit == "dram":
-            return Bounds(ratio, 1.0)
-        return Bounds(ratio if is_sampled else 0.0, ratio)
-
-    ratio = _clock_ratio(units, saturation, clocks, bounded)
+    least, most = clocks, replace(clocks, memory=clocks.memory_reference)
+    if clocks.sm_busy is None:
+        least = replace(least, sm=0.0)
+        most = replace(most, sm=max(clocks.sm or 0.0, clocks.sm_max or 0.0) or None)
+    ratio = _clock_ratio(units, saturation, least, most)
     sm = saturation.unmeasured["sm"]
     return Known(_engine(utilization), sm, saturation.bounds, units, ratio)
 
@@ -178,17 +169,12 @@ def _engine(utilization: Utilization) -> Bounds:
 
 
 def _clock_ratio(
-    units: Mapping[str, Bounds],
-    saturation: Saturation,
-    clocks: Clocks,
-    bounded: Callable[[str, float], Bounds],
+    units: Mapping[str, Bounds], saturation: Saturation, least: Clocks, most: Clocks
 ) -> Bounds:
     """Return the bounds of the clock ratio of whichever unit gives the saturation."""
-    ratios = []
-    for name, unit in units.items():
-        if unit.upper >= saturation.bounds.lower:
-            ratio = clock_ratio(name, clocks)
-            ratios.append(ANYTHING if ratio is None else bounded(name, ratio))
-    if not ratios:
-        return ANYTHING
-    return Bounds(min(each.lower for each in ratios), max(each.upper for each in ratios))
+    found = [name for name, unit in units.items() if unit.upper >= saturation.bounds.lower]
+    highest = [clock_ratio(name, most) for name in found]
+    return Bounds(
+        min((clock_ratio(name, least) or 0.0 for name in found), default=0.0),
+        max((1.0 if ratio is None else ratio for ratio in highest), default=1.0),
+    )

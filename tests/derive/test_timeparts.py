@@ -130,10 +130,7 @@ def holds(bounds: Mapping[str, Bounds], parts: Mapping[str, float], slack: float
 
 
 def judged(known: Known, busy: float, *, throttled: bool, waited: float = 0.0) -> str:
-    rest = 1.0 - waited
-    return estimated_limiter(
-        min(busy / rest, 1.0), throttled=throttled, known=known, rest_ratio=rest
-    )
+    return estimated_limiter(busy, throttled=throttled, known=known, waited=waited)
 
 
 def never_wrong(name: str, truth: Truth, parts: Mapping[str, float], rest: float = 1.0) -> None:

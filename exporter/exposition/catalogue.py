@@ -10,8 +10,6 @@ from exporter.exposition import (
     exporter_metrics,
     health,
     identity,
-    idle,
-    links,
     processes,
     roofline,
     saturation,
@@ -24,12 +22,12 @@ from exporter.exposition.processes import ProcessRows, limited
 
 SECTIONS: dict[str, tuple[Family, ...]] = {
     "Identity": identity.FAMILIES,
-    "Utilization": (*use.FAMILIES, *processes.FAMILIES, *board.FAMILIES, *links.FAMILIES),
+    "Utilization": (*use.FAMILIES, *processes.FAMILIES, *board.FAMILIES),
     "Health": health.FAMILIES,
     "Saturation": saturation.FAMILIES,
     "Roofline": roofline.FAMILIES,
     "Diagnosis": roofline.DIAGNOSIS_FAMILIES,
-    "Idle": idle.FAMILIES,
+    "Idle": workloads.IDLE_FAMILIES,
     "Workloads": workloads.FAMILIES,
     "Training": training.FAMILIES,
     "Collectives": training.COLLECTIVE_FAMILIES,

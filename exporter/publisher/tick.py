@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from exporter.clock import Clock, next_due_seconds
+from exporter.derive.diagnosis import diagnosed
 from exporter.derive.topology import peers
 from exporter.model.readers import (
     CollectiveSource,
@@ -20,7 +21,6 @@ from exporter.model.readers import (
 from exporter.model.reading import SUSPENDED, Device, SlotReport
 from exporter.model.snapshot import Gpu, Peer, Snapshot
 from exporter.model.training import TrainingReport
-from exporter.publisher.diagnosis import diagnosed
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.outside import Outside
 from exporter.publisher.ranks import INFERRED_BY_CLIENT, Claims, Place, Ranks

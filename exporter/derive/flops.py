@@ -20,20 +20,14 @@ from typing import NamedTuple
 from exporter.derive.clocks import Clocks
 from exporter.derive.units import cut, fma_is_shared, tensor_activity
 from exporter.model.reading import Activity
-from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Saturation
+from exporter.model.snapshot import CLOCK_UNITS, PRECISIONS, Bounds, Ceilings, Saturation
 
-FLOAT_TENSOR = (
-    "tf32_tensor",
-    "fp16_tensor",
-    "bf16_tensor",
-    "fp8_tensor",
-    "fp4_tensor",
-    "fp16_tensor_fp16acc",
-    "fp8_tensor_fp16acc",
+INTEGER_TENSOR = ("int8_tensor", "int4_tensor")
+FLOAT_TENSOR = tuple(
+    each for each in PRECISIONS if CLOCK_UNITS[each] == "tensor" and each not in INTEGER_TENSOR
 )
 ROUNDING_RATIO = 0.005
 """Less activity than this may be none: some drivers round to whole percents."""
-INTEGER_TENSOR = ("int8_tensor", "int4_tensor")
 FP64_TENSOR_CAPABILITIES = frozenset({(8, 0), (9, 0), (10, 0), (10, 3)})
 """GPUs whose tensor pipe also runs FP64."""
 FP64_TENSOR_OVER_FP64 = 2.0

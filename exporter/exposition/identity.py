@@ -12,28 +12,34 @@ from exporter.model.snapshot import Gpu, Saturation
 _MODES = ("persistence", "compute", "ecc", "mig", "virtualization", "confidential")
 
 
+_IDENTITY = (
+    Label("name", meaning="GPU model as the driver names it"),
+    Label("architecture", meaning="such as Hopper"),
+    Label("compute_capability", meaning="such as 9.0"),
+    Label("pci_bus_id", meaning="domain:bus:device.function"),
+    Label("serial", meaning="empty with --no-identity.serial"),
+    Label("board_part_number"),
+    Label("minor_number", meaning="the N of /dev/nvidiaN"),
+    Label("numa_node", meaning="of its own memory, where that is a node, as on Grace Hopper"),
+    Label("numa_affinity", meaning="the NUMA node that it is attached to"),
+    Label("cpu_affinity", meaning="online CPUs of that node, such as 0-55,112-167"),
+    Label("driver_version"),
+    Label("cuda_version", meaning="newest CUDA version that the driver supports"),
+    Label("vbios_version"),
+    Label("spec", meaning="key of the GPU model in the spec file, or derived"),
+    Label("source", ("nvml", "replay", "simulate")),
+)
+"""Labels that have the names of the fields of `Device`, but for spec."""
+
+
 def _info(gpu: Gpu) -> Rows:
     device = gpu.device
-    yield (
-        (
-            device.name,
-            text(device.architecture),
-            text(capability_text(device.compute_capability)),
-            text(device.pci_bus_id),
-            text(device.serial),
-            text(device.board_part_number),
-            text(device.minor_number),
-            text(device.numa_node),
-            text(device.numa_affinity),
-            text(device.cpu_affinity),
-            text(device.driver_version),
-            text(device.cuda_version),
-            text(device.vbios_version),
-            "" if gpu.ceilings is None else gpu.ceilings.spec,
-            device.source,
-        ),
-        1,
-    )
+    own = {
+        "compute_capability": capability_text(device.compute_capability),
+        "spec": None if gpu.ceilings is None else gpu.ceilings.spec,
+    }
+    names = (label.name for label in _IDENTITY)
+    yield tuple(text(own[n] if n in own else getattr(device, n)) for n in names), 1
 
 
 def _saturation_source(saturation: Saturation) -> Rows:
@@ -57,29 +63,7 @@ FAMILIES: tuple[Family, ...] = (
         "What this GPU is; labels that are not known are empty.",
         "NVML identity queries, and /sys for affinity, every minute; spec names the row of the "
         "spec file, or derived",
-        GPU.rows(
-            (
-                Label("name", meaning="GPU model as the driver names it"),
-                Label("architecture", meaning="such as Hopper"),
-                Label("compute_capability", meaning="such as 9.0"),
-                Label("pci_bus_id", meaning="domain:bus:device.function"),
-                Label("serial", meaning="empty with --no-identity.serial"),
-                Label("board_part_number"),
-                Label("minor_number", meaning="the N of /dev/nvidiaN"),
-                Label(
-                    "numa_node",
-                    meaning="of its own memory, where that is a node, as on Grace Hopper",
-                ),
-                Label("numa_affinity", meaning="the NUMA node that it is attached to"),
-                Label("cpu_affinity", meaning="online CPUs of that node, such as 0-55,112-167"),
-                Label("driver_version"),
-                Label("cuda_version", meaning="newest CUDA version that the driver supports"),
-                Label("vbios_version"),
-                Label("spec", meaning="key of the GPU model in the spec file, or derived"),
-                Label("source", ("nvml", "replay", "simulate")),
-            ),
-            _info,
-        ),
+        GPU.rows(_IDENTITY, _info),
     ),
     core_gauge(
         "gpu_up",

@@ -68,18 +68,10 @@ FIELDS = (
 """The fields 1001 to 1016, by number. FP16 is without HMMA; DFMA is that of the tensor pipe. Link
 traffic has no meaning for one MIG instance (NVIDIA/DCGM #88)."""
 
-MEDIA_FIELDS = (
-    *(
-        ProfilingField(1017 + n, f"NVDEC{n}_ACTIVE", f"NVDEC_UTIL_{n}_RATIO", "decoder")
-        for n in range(8)
-    ),
-    *(
-        ProfilingField(1025 + n, f"NVJPG{n}_ACTIVE", f"NVJPG_UTIL_{n}_RATIO", "jpeg")
-        for n in range(8)
-    ),
-    *(
-        ProfilingField(1033 + n, f"NVOFA{n}_ACTIVE", f"NVOFA_UTIL_{n}_RATIO", "ofa")
-        for n in range(2)
-    ),
+_MEDIA = ((1017, 8, "NVDEC", "decoder"), (1025, 8, "NVJPG", "jpeg"), (1033, 2, "NVOFA", "ofa"))
+MEDIA_FIELDS = tuple(
+    ProfilingField(first + n, f"{name}{n}_ACTIVE", f"{name}_UTIL_{n}_RATIO", activity)
+    for first, engines, name, activity in _MEDIA
+    for n in range(engines)
 )
 """One field per engine of that kind; the mean of those that a GPU has is its activity."""

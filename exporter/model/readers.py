@@ -87,25 +87,26 @@ class TrainingReports(Protocol):
         """Whether reports can arrive."""
 
 
-class WorkloadSource(Protocol):
-    """The workloads on the node's GPUs, by a scheduler or a container runtime."""
+class NodeSource(Protocol):
+    """A source of the node, beside those of its GPUs."""
 
     name: str
-    """The source whose state the publisher shows for it: kubernetes, slurm, container."""
+    """The source whose state the publisher shows for it: kubernetes, slurm, container, ..."""
+
+    @property
+    def state(self) -> SourceState | None:
+        """Its state, with the age of what stays in use; None while the source is not in use."""
+
+
+class WorkloadSource(NodeSource, Protocol):
+    """The workloads on the node's GPUs, by a scheduler or a container runtime."""
 
     def report(self) -> WorkloadReport | None:
         """Return the last good report, the same object until it changes; None before the first."""
 
-    @property
-    def state(self) -> SourceState | None:
-        """Its state, with the age of the last report; None while the source is not in use."""
 
-
-class HostSource(Protocol):
+class HostSource(NodeSource, Protocol):
     """The states of the threads of processes on this node."""
-
-    name: str
-    """The source whose state the publisher shows for it."""
 
     def watch(self, pids: frozenset[int]) -> None:
         """Sample these processes from now on, and no others."""
@@ -113,20 +114,9 @@ class HostSource(Protocol):
     def take(self) -> Mapping[int, Seen]:
         """Return by pid what was seen since the last call."""
 
-    @property
-    def state(self) -> SourceState | None:
-        """Its state; None while it is not in use."""
 
-
-class CollectiveSource(Protocol):
+class CollectiveSource(NodeSource, Protocol):
     """The state of a job on this node by its collectives library (NCCL)."""
-
-    name: str
-    """The source whose state the publisher shows for it."""
 
     def collectives(self) -> Collectives | None:
         """Return the last answer; None while no job answers."""
-
-    @property
-    def state(self) -> SourceState | None:
-        """Its state."""

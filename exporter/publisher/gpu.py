@@ -51,12 +51,11 @@ class TrackedGpu:
         """Monotonic time of the last reading, or at which it was last found suspended."""
         self._specs = specs
         self._rules = rules
-        self._precision: str | None = None
-        """The precision that its ranks reported when its ceilings were last set."""
         self._engine = False
-        """Whether a process had loaded Transformer Engine then."""
+        """Whether a process has loaded Transformer Engine."""
         self._counts = counts
-        self._ceilings_due = True
+        self._ceilings_of: tuple[object, ...] = ()
+        """What the ceilings were last set for."""
         self._fault: str | None = None
         self._logged_fault: type[Exception] | None = None
         """The type of error that was logged last; None once the GPU is up again."""
@@ -64,7 +63,6 @@ class TrackedGpu:
     def reconfigure(self, specs: SpecBook, rules: Rules) -> None:
         """Use other specs and rules from the next report on."""
         self._specs, self._rules = specs, rules
-        self._ceilings_due = True
 
     @property
     def last_shares(self) -> GpuShares:
@@ -86,13 +84,14 @@ class TrackedGpu:
 
     def _take(self, report: SlotReport, claims: Claims, work: NodeWork, now: float) -> None:
         reading = report.reading
-        device = self.device if reading is None else reading.device
-        changed = device is not self.device and device != self.device
-        self.device = device
-        precision = claims.precisions.get(device.uuid)
-        engine = self._engine if reading is None else _loads_engine(reading, self._engine)
-        if self._ceilings_due or changed or (precision, engine) != (self._precision, self._engine):
-            self._set_ceilings(precision, engine=engine)
+        if reading is not None:
+            self.device = reading.device
+            self._engine = _loads_engine(reading, self._engine)
+        precision = claims.precisions.get(self.device.uuid)
+        present = (self._specs, self._rules, self.device, precision, self._engine)
+        if present != self._ceilings_of:
+            self._set_ceilings(precision)
+            self._ceilings_of = present
         last = self.reading
         if reading is None or (
             last is not None and reading.monotonic_seconds <= last.monotonic_seconds
@@ -110,18 +109,15 @@ class TrackedGpu:
             log.error("GPU %d (%s) %s", self.device.index, self.device.uuid, FAULT, exc_info=error)
         return f"{FAULT}: {type(error).__name__}"
 
-    def _set_ceilings(self, precision: str | None, *, engine: bool) -> None:
+    def _set_ceilings(self, precision: str | None) -> None:
         """Set the ceilings, with tensor work in the precision that the jobs report, else in the
         configured one, else in FP8 where a process loaded Transformer Engine."""
-        self._ceilings_due = True
-        self._precision, self._engine = precision, engine
-        wanted = self._rules.precision or (FP8 if engine else None)
+        wanted = self._rules.precision or (FP8 if self._engine else None)
         self.ceilings = self._specs.ceilings(self.device, wanted)
         if precision is not None and self.ceilings is not None:
             self.ceilings = self._assuming(precision, self.ceilings)
         for gpu_instance, share in self.shares.items():
             share.ceilings = self._share_ceilings(gpu_instance)
-        self._ceilings_due = False
 
     def _assuming(self, precision: str, ceilings: Ceilings) -> Ceilings:
         """Return the ceilings with tensor work in the precision that the jobs report."""
@@ -197,7 +193,10 @@ class TrackedGpu:
         """Return its part of the snapshot at monotonic time `now`; after an exception, as down."""
         try:
             reading = self.reading
-            problem = self.problem or self._fault or self._staleness(now)
+            problem = self.problem or self._fault
+            stale_after = self._rules.stale_after_seconds
+            if reading is None or now - reading.monotonic_seconds >= stale_after:
+                problem = problem or NOT_FRESH
             if reading is None or problem is not None:
                 return self._down(problem or NOT_FRESH, xids, peers)
             picture = Gpu(
@@ -224,15 +223,6 @@ class TrackedGpu:
             self._logged_fault = None
             log.info("GPU %d (%s) is shown again", self.device.index, self.device.uuid)
         return picture
-
-    def _staleness(self, now: float) -> str | None:
-        """Return NOT_FRESH if the last reading is too old, else None."""
-        reading = self.reading
-        is_fresh = (
-            reading is not None
-            and now - reading.monotonic_seconds < self._rules.stale_after_seconds
-        )
-        return None if is_fresh else NOT_FRESH
 
     def _down(self, problem: str, xids: Mapping[int, XidRecord], peers: tuple[Peer, ...]) -> Gpu:
         reading = self.reading

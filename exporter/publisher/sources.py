@@ -6,13 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from exporter.model.readers import (
-    CollectiveSource,
-    HostSource,
-    Readers,
-    TrainingReports,
-    WorkloadSource,
-)
+from exporter.model.readers import NodeSource, Readers, TrainingReports
 from exporter.model.reading import SlotReport
 from exporter.model.snapshot import Gpu, SourceState, TrainingState
 
@@ -26,9 +20,7 @@ def source_states(
     gpus: Sequence[Gpu],
     cuts: Mapping[str, int],
     training: Sequence[TrainingReports],
-    workloads: Sequence[WorkloadSource] = (),
-    collectives: CollectiveSource | None = None,
-    host: HostSource | None = None,
+    others: Sequence[NodeSource],
 ) -> dict[str, SourceState]:
     """Return the state of every source in use: a counter source is if a share expects it, or if it
     reads all GPUs at once. `cuts`, the activities above 1 by source, count as failures."""
@@ -52,22 +44,14 @@ def source_states(
         if state.read_seconds is not None:
             seconds[source] = seconds.get(source, 0.0) + state.read_seconds
     states = {name: SourceState(ok, seconds.get(name), failures[name]) for name, ok in up.items()}
-    others: list[WorkloadSource | CollectiveSource | HostSource | None]
-    others = [*workloads, collectives, host]
-    used = {each.name: found for each in others if each and (found := each.state) is not None}
-    return states | _training_sources(training) | used
-
-
-def _training_sources(training: Sequence[TrainingReports]) -> dict[str, SourceState]:
-    """Return the states of the training sources; sources of one name are merged."""
-    states: dict[str, SourceState] = {}
-    for source in training:
-        other = states.get(source.name, SourceState(up=False))
-        states[source.name] = SourceState(
-            up=source.up or other.up,
-            failures_total=sum(source.rejected_total.values()) + other.failures_total,
+    for each in training:  # sources of one name are merged
+        other = states.get(each.name, SourceState(up=False))
+        rejected = sum(each.rejected_total.values())
+        states[each.name] = SourceState(
+            each.up or other.up, failures_total=rejected + other.failures_total
         )
-    return states
+    used = {each.name: each.state for each in others}
+    return states | {name: state for name, state in used.items() if state is not None}
 
 
 def training_state(

@@ -59,10 +59,11 @@ class Publisher:
         self._subscribers = tuple(subscribers)
         self._pace = pace
         self._training = tuple(training)
-        self._workloads = tuple(workloads)
         self._work = NodeWork(workloads)
         self._collectives = collectives
-        self._host = host
+        beside = (*workloads, collectives, host)
+        self._beside = [each for each in beside if each is not None]
+        """The sources of the node that are in use."""
         self.outside = Outside(host)
         self._gpus: dict[str, TrackedGpu] = {}
         self._linked: list[Device] = []
@@ -127,9 +128,7 @@ class Publisher:
                 gpus,
                 self._counts.cuts,
                 self._training,
-                self._workloads,
-                self._collectives,
-                self._host,
+                self._beside,
             ),
             devices=self._readers.devices(),
             problem=problem_of(self._readers, reports, gpus),

@@ -594,7 +594,7 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
         before = bench.tick(H100, T4, activity=BUSY)
     faulty.uuid = "GPU-t4"
     if where == "ceilings":
-        bench.publisher.reconfigure(SPECS, Rules())
+        bench.publisher.reconfigure(SPECS, Rules(precision="bf16"))
     for _ in range(4):
         during = bench.tick(H100, T4, activity=BUSY)
     faulty.uuid = None

@@ -118,9 +118,7 @@ def test_the_daemon_has_nothing_of_the_client_but_run_and_causes() -> None:
     }
     others = {each for each in found if not each[1].startswith("roofline_job.causes.")}
     assert others == {("cli.main", "roofline_job.launch")}
-    assert {_room(module) for module, _ in found - others} == {
-        *("model", "derive", "web", "cli")
-    }
+    assert {_room(module) for module, _ in found - others} == {*("model", "derive", "web", "cli")}
     assert _of_client(CLIENT / "causes.py")[1] == set()
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from exporter.derive.clocks import Clocks
 from exporter.model.reading import Activity, Device
 from exporter.model.snapshot import Ceilings
@@ -79,3 +81,12 @@ def counters(**values: float | None) -> Activity:
     )
     quiet["seconds"] = 1.0
     return Activity(source="gpm", **{**quiet, **values})  # type: ignore[arg-type]
+
+
+T = TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """Return what must not be None here."""
+    assert value is not None
+    return value

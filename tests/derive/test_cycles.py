@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from exporter.derive.cycles import in_cycles, in_time, shows_cycles, time_per_cycle
 from exporter.model.reading import Activity
 from tests.derive.driven import Fake, Page
+from tests.derive.readings import known
 from tests.fake_nvml import integral, square
 
 Open = Callable[..., Any]
@@ -64,8 +65,7 @@ def parts_seconds(page: Page) -> dict[str, float]:
 def parts_of(page: Page) -> dict[str, float]:
     """The time parts as shares of the observed time."""
     parts = page.by("gpu_time_seconds_total", "part")
-    observed = page("gpu_observed_seconds_total", reading="activity")
-    assert observed is not None
+    observed = known(page("gpu_observed_seconds_total", reading="activity"))
     assert observed == pytest.approx(sum(parts.values()))
     return {part: seconds / observed for part, seconds in parts.items()}
 
@@ -205,15 +205,12 @@ def test_no_share_of_time_exceeds_the_engine(
     factor = time_per_cycle(activity, mean, busy, counts_cycles=counts)
     timed = in_time(activity, factor)
     assert (timed.engine, timed.dram) == (engine, 0.5)
-    assert timed.sm is not None
-    assert timed.tensor is not None
     if not counts:
         assert timed == activity
     elif engine >= 0.04 * sm:
-        assert timed.sm <= engine * (1 + 1e-9)
-        assert timed.tensor == pytest.approx(tensor * timed.sm)
-    bound = in_cycles(activity, factor).engine
-    assert bound is not None
+        assert known(timed.sm) <= engine * (1 + 1e-9)
+        assert known(timed.tensor) == pytest.approx(tensor * known(timed.sm))
+    bound = known(in_cycles(activity, factor).engine)
     if counts and engine >= 0.04 * sm and factor:
         assert bound >= sm * (1 - 1e-9)
 

@@ -10,7 +10,7 @@ from exporter.derive.links import LinkRates
 from exporter.derive.saturation import measured
 from exporter.derive.timeparts import time_parts
 from exporter.model.snapshot import Ceilings
-from tests.derive.readings import H100_CEILINGS, counters
+from tests.derive.readings import H100_CEILINGS, counters, known
 
 
 def limiter_of(
@@ -24,8 +24,7 @@ def limiter_of(
     """The limiter of a second with these activities."""
     activity = counters(**values)
     saturation = measured(activity, (9, 0))
-    parts = time_parts(activity, saturation, clock)
-    assert parts is not None
+    parts = known(time_parts(activity, saturation, clock))
     return limiter(parts, saturation, activity, links or LinkRates(), ceilings, bandwidth, stall)
 
 

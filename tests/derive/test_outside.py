@@ -17,6 +17,7 @@ from exporter.derive.outside import (
     wait_bounds,
 )
 from exporter.model.host import HostTotals, ThreadStates
+from tests.derive.readings import known
 
 STEP = 0.1
 
@@ -100,8 +101,7 @@ def test_samples_bound_the_wait_of_a_periodic_loop(period: float, part: float, s
             waits = (at + phase) % period < part * period
             seen.append(ThreadStates(at, "Q" if waits else "R", "R"))
             at += draw.uniform(0.05, 0.15)
-        bounds = wait_bounds(seen, judged(seen), 0.0, 10.0)
-        assert bounds is not None
+        bounds = known(wait_bounds(seen, judged(seen), 0.0, 10.0))
         # What runs may also be the taking of a batch.
         assert bounds.upper == 1.0
         ends = (divmod(each, period) for each in (phase, phase + 10.0))
@@ -126,15 +126,13 @@ def test_what_a_job_does_on_the_host() -> None:
     seen = states(("R", "RD"), ("Q", "DD"), ("Q", "TT"), ("R", ""))
     first = HostTotals(0.0, 0.0, 0.0, 0.0, 4.0)
     last = HostTotals(2.0, 3.0, 4e6, 100.0, 2.0)
-    found = host_activity(seen, first, last, 2)
-    assert found is not None
+    found = known(host_activity(seen, first, last, 2))
     assert (found.method, found.seconds, found.workers) == ("procfs", 2.0, 2)
     assert (found.worker_running_ratio, found.worker_blocked_ratio) == (0.25, 0.75)
     assert (found.cores, found.cores_busy) == (2.0, 1.5)
     assert found.read_size_bytes == 4e4
     assert host_activity([], first, last, 2) is None
     assert host_activity(seen, first, first, 2) is None
-    none = host_activity(states(("R", "")), first, HostTotals(1.0), None)
-    assert none is not None
+    none = known(host_activity(states(("R", "")), first, HostTotals(1.0), None))
     assert none.worker_running_ratio is None
     assert none.read_size_bytes is None

@@ -26,7 +26,7 @@ from exporter.derive.roofline import (
 from exporter.derive.saturation import estimated, measured
 from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import Bounds, Ceilings, Roofline
-from tests.derive.readings import A100_CEILINGS, H100, H100_CEILINGS, clocks_at, counters
+from tests.derive.readings import A100_CEILINGS, H100, H100_CEILINGS, clocks_at, counters, known
 
 RATIO = st.floats(0.0, 1.0)
 OPTIONAL = st.none() | RATIO
@@ -100,9 +100,8 @@ def test_an_unread_tensor_pipe_hides_the_flop_totals() -> None:
     assert result.intensity_flops_per_byte is None
     assert result.roof_ratio == {}
     assert result.tensor_flops_utilization_ratio is None
-    assert result.flops_bounds_per_second is not None
-    assert result.flops_bounds_per_second.lower == 0.0
-    assert result.flops_bounds_per_second.upper == pytest.approx(
+    assert known(result.flops_bounds_per_second).lower == 0.0
+    assert known(result.flops_bounds_per_second).upper == pytest.approx(
         0.6 * 1978.9e12 * 1.98 / 1.83 + 0.5 * 66.9e12
     )
 
@@ -168,10 +167,16 @@ def test_the_bounds_know_what_the_source_splits(
 ) -> None:
     """A full tensor pipe of an A100: FP64 19.5, TF32 156, BF16 312, INT8 624, INT4 1248 TFLOP/s."""
     activity = counters(engine=1.0, sm=1.0, tensor=1.0, **split)
-    bounds = measured_flops_bounds(
-        activity, measured(activity, (8, 0)), A100_CEILINGS, A100_CLOCKS, (8, 0), tensor_cores=True
+    bounds = known(
+        measured_flops_bounds(
+            activity,
+            measured(activity, (8, 0)),
+            A100_CEILINGS,
+            A100_CLOCKS,
+            (8, 0),
+            tensor_cores=True,
+        )
     )
-    assert bounds is not None
     assert bounds.lower == pytest.approx(lower * 1e12)
     assert bounds.upper == pytest.approx(upper * 1e12)
 
@@ -208,8 +213,7 @@ def test_assumed_work_lies_between_the_bounds(
         replace(H100, compute_capability=capability),
         tensor_cores=True,
     )
-    bounds = result.flops_bounds_per_second
-    assert bounds is not None
+    bounds = known(result.flops_bounds_per_second)
     assert 0.0 <= bounds.lower <= bounds.upper
     assert bool(result.flops_per_second) == (tensor is not None)
     if result.flops_per_second:
@@ -262,16 +266,13 @@ def test_hidden_pipes_only_widen_the_bounds(
 def test_an_estimate_bounds_the_work_by_the_busy_time() -> None:
     """U x (fastest tensor + FP64 + the FP32/FP16 units, counted once where they are shared)."""
     at_spec = replace(clocks_at(sm=345e6), sm_busy=1.83e9)
-    shared = estimated_flops_bounds(0.5, H100_CEILINGS, at_spec, (9, 0), tensor_cores=True)
-    assert shared is not None
+    shared = known(estimated_flops_bounds(0.5, H100_CEILINGS, at_spec, (9, 0), tensor_cores=True))
     assert shared.lower == 0.0
     assert shared.upper == pytest.approx(0.5 * (1978.9e12 + (33.5e12 + 133.8e12) * 1.83 / 1.98))
     clocks = Clocks(sm_busy=1.41e9, tensor_reference=1.41e9, vector_reference=1.41e9)
-    separate = estimated_flops_bounds(1.5, A100_CEILINGS, clocks, (8, 0), tensor_cores=True)
-    assert separate is not None
+    separate = known(estimated_flops_bounds(1.5, A100_CEILINGS, clocks, (8, 0), tensor_cores=True))
     assert separate.upper == pytest.approx(312e12 + 9.7e12 + 19.5e12 + 78e12)
-    without = estimated_flops_bounds(1.0, A100_CEILINGS, clocks, (6, 0), tensor_cores=False)
-    assert without is not None
+    without = known(estimated_flops_bounds(1.0, A100_CEILINGS, clocks, (6, 0), tensor_cores=False))
     assert without.upper == pytest.approx(9.7e12 + 19.5e12 + 78e12)
 
 
@@ -284,8 +285,7 @@ def test_an_estimate_needs_ceilings_and_a_clock() -> None:
     empty = replace(H100_CEILINGS, peak_flops_per_second={})
     nothing, alone = Clocks(), Clocks(sm=1e9)
     for ceilings, clocks in ((H100_CEILINGS, nothing), (H100_CEILINGS, alone), (empty, alone)):
-        found = estimated_roofline(driver, bounds, ceilings, clocks, H100, tensor_cores=True)
-        assert found is not None
+        found = known(estimated_roofline(driver, bounds, ceilings, clocks, H100, tensor_cores=True))
         assert found.flops_bounds_per_second is None
         assert found.dram_bounds_bytes_per_second == Bounds(0.0, 3.35e12)
     bare = replace(empty, memory_bandwidth_bytes_per_second=None)
@@ -298,10 +298,11 @@ def test_traffic_that_is_not_read_is_bounded_at_the_clock_that_fits() -> None:
     saturation = replace(estimate, unmeasured={"dram": Bounds(0.1, 1.0)})
     bandwidth = 2.619e9 * 2 * 5120 / 8
     for clock, lower, upper in ((1.0, 1.0, 1.0), (0.2, 0.2, 1.0), (1.1, 1.0, 1.1)):
-        bounds = dram_bounds_per_second(
-            saturation, H100_CEILINGS, clocks_at(memory=clock * 2.619e9), H100
+        bounds = known(
+            dram_bounds_per_second(
+                saturation, H100_CEILINGS, clocks_at(memory=clock * 2.619e9), H100
+            )
         )
-        assert bounds is not None
         assert bounds.lower == pytest.approx(0.1 * lower * bandwidth, rel=0.002)
         assert bounds.upper == pytest.approx(upper * bandwidth, rel=0.002)
     assert dram_bounds_per_second(estimated(Utilization(0, 0, 1)), None, Clocks(), H100) is None

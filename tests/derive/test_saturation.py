@@ -14,7 +14,7 @@ from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.model.reading import Activity, Utilization
-from tests.derive.readings import H100_CEILINGS, counters
+from tests.derive.readings import H100_CEILINGS, counters, known
 
 HIDEABLE = ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram")
 CAPABILITIES = st.sampled_from([None, (6, 0), (7, 0), (8, 0), (8, 6), (9, 0), (12, 0)])
@@ -226,8 +226,7 @@ def test_time_parts_are_a_partition(
 ) -> None:
     """Five parts, each in [0, 1], adding up to 1, also for readings above 1."""
     activity = Activity("gpm", 1.0, engine, sm, None, dram, tensor, 0.0, 0.0, 0.0)
-    parts = time_parts(activity, measured(activity, (9, 0)), clock)
-    assert parts is not None
+    parts = known(time_parts(activity, measured(activity, (9, 0)), clock))
     values = (parts.idle, parts.narrow, parts.unsaturated, parts.clock, parts.saturated)
     assert all(0.0 <= value <= 1.0 for value in values)
     assert sum(values) == pytest.approx(1.0, abs=1e-9)
@@ -236,8 +235,7 @@ def test_time_parts_are_a_partition(
 def test_time_parts_known_answer() -> None:
     """GR 0.9, SM 0.7, s 0.4 at half the clock."""
     activity = counters(engine=0.9, sm=0.7, tensor=0.4)
-    parts = time_parts(activity, measured(activity, (9, 0)), 0.5)
-    assert parts is not None
+    parts = known(time_parts(activity, measured(activity, (9, 0)), 0.5))
     assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.1, 0.2, 0.3))
     assert (parts.clock, parts.saturated) == pytest.approx((0.2, 0.2))
 
@@ -249,8 +247,7 @@ def test_no_partition_without_complete_counters_or_clock() -> None:
     busy = counters(engine=0.5, sm=0.5, tensor=0.2)
     assert time_parts(busy, measured(busy, (9, 0)), None) is None
     quiet = counters()
-    parts = time_parts(quiet, measured(quiet, (9, 0)), None)
-    assert parts is not None
+    parts = known(time_parts(quiet, measured(quiet, (9, 0)), None))
     assert parts.idle == 1.0
 
 

@@ -19,7 +19,7 @@ from exporter.model.reading import (
     Vitals,
 )
 from exporter.model.snapshot import TIME_PARTS, Bounds
-from tests.derive.readings import H100, H100_CEILINGS, counters
+from tests.derive.readings import H100, H100_CEILINGS, counters, known
 
 RULES = IdleRules()
 BUSY = Vitals(
@@ -37,13 +37,10 @@ def test_a_measured_share() -> None:
         processes=(Process(1, "compute", command="python3"),),
     )
     derived = derive_share(H100, BUSY, share, H100_CEILINGS, RULES)
-    assert derived.saturation is not None
-    assert (derived.saturation.ratio, derived.saturation.unit) == (0.7, "tensor")
-    assert derived.time_parts is not None
-    assert derived.time_parts.saturated == pytest.approx(0.7)
-    assert derived.roofline is not None
-    assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.7 * 989.4e12)
-    assert derived.flops_integral_bounds == derived.roofline.flops_bounds_per_second
+    assert (known(derived.saturation).ratio, known(derived.saturation).unit) == (0.7, "tensor")
+    assert known(derived.time_parts).saturated == pytest.approx(0.7)
+    assert known(derived.roofline).flops_per_second["bf16_tensor"] == pytest.approx(0.7 * 989.4e12)
+    assert derived.flops_integral_bounds == known(derived.roofline).flops_bounds_per_second
     assert (derived.idle, derived.held, derived.limiter) == (False, True, "compute")
 
 
@@ -56,12 +53,10 @@ def test_counted_cycles_enter_the_work_and_bring_the_parts_to_time() -> None:
         counters="gpm",
     )
     derived = derive_share(H100, BUSY, share, H100_CEILINGS, RULES)
-    parts = derived.time_parts
-    assert parts is not None
+    parts = known(derived.time_parts)
     assert (parts.idle, parts.narrow, parts.unsaturated) == pytest.approx((0.5, 0.0, 0.2))
     assert (parts.clock, parts.saturated) == pytest.approx((0.0, 0.3))
-    assert derived.roofline is not None
-    assert derived.roofline.flops_per_second["bf16_tensor"] == pytest.approx(0.3 * 989.4e12)
+    assert known(derived.roofline).flops_per_second["bf16_tensor"] == pytest.approx(0.3 * 989.4e12)
 
 
 def test_an_unmeasured_share_is_bounded() -> None:
@@ -71,10 +66,10 @@ def test_an_unmeasured_share_is_bounded() -> None:
     assert derived.saturation.source == "estimate"
     assert (derived.saturation.bounds.lower, derived.saturation.bounds.upper) == (0.0, 0.95)
     assert derived.time_parts is None
-    assert derived.roofline is not None
-    gauge, integral = derived.roofline.flops_bounds_per_second, derived.flops_integral_bounds
-    assert gauge is not None
-    assert integral is not None
+    gauge, integral = (
+        known(known(derived.roofline).flops_bounds_per_second),
+        known(derived.flops_integral_bounds),
+    )
     assert integral.upper / gauge.upper == pytest.approx(0.91 / 0.95)
     assert derived.limiter == "clock"
     assert derived.held is None

@@ -7,6 +7,7 @@ import pytest
 
 from exporter.specs.derived import rule_for
 from tests.derive.driven import SPECS, Scripted, device_of
+from tests.derive.readings import known
 from tests.derive.test_tensor_work import busy
 
 CUT = 0.8
@@ -28,8 +29,7 @@ def test_a_full_tensor_pipe_is_within_the_upper_bound(key: str) -> None:
     """For each GPU model, at its highest clock and at two thirds of it: SMs x FLOP per clock and
     SM x f of its fastest precision, and of a point estimate at the same rate."""
     model, device = SPECS.models[key], device_of(key)
-    rule = rule_for(device)
-    assert rule is not None
+    rule = known(rule_for(device))
     vector = model.peak_clock_hertz["vector"]
     for clock, interval in ((vector, 1.0), (vector * 2 / 3, 0.25)):
         bench = Scripted(device, interval)
@@ -37,8 +37,7 @@ def test_a_full_tensor_pipe_is_within_the_upper_bound(key: str) -> None:
             busy(interval, tensor=1.0),
             clock_hertz={"sm": clock},
         )
-        upper = page("gpu_flops_upper_total")
-        assert upper is not None
+        upper = known(page("gpu_flops_upper_total"))
         peaks = model.peak_flops_per_second
         for precision in ("tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor", "fp4_tensor"):
             if precision not in peaks or precision not in rule.flops_per_clock:
@@ -81,8 +80,6 @@ def test_the_bounds_hold_where_the_clock_is_only_polled(
     )
     active = duty * busy_clock * 132
     fp64, fp32 = active * 0.5 * 256, active * 0.4 * 256
-    lower, upper = page("gpu_flops_lower_total"), page("gpu_flops_upper_total")
-    assert lower is not None
-    assert upper is not None
+    lower, upper = known(page("gpu_flops_lower_total")), known(page("gpu_flops_upper_total"))
     assert lower <= fp64 * 1.005
     assert (fp64 + fp32) * 0.995 <= upper

@@ -11,6 +11,7 @@ from exporter.derive.saturation import estimated
 from exporter.derive.work import Rates, Work, busier, rates_of_work, worked
 from exporter.model.reading import Device, Utilization, Vitals
 from exporter.model.snapshot import Bounds, Ceilings, Roofline
+from tests.derive.readings import known
 
 A100 = Device(
     index=0,
@@ -51,8 +52,7 @@ VITALS = Vitals(clock_hertz={"sm": 1.2e9})
 def test_the_fastest_that_the_work_may_have_been(
     precisions: set[str] | None, tensor: float
 ) -> None:
-    rates = rates_of_work(CEILINGS, VITALS, A100, precisions)
-    assert rates is not None
+    rates = known(rates_of_work(CEILINGS, VITALS, A100, precisions))
     assert rates.tensor == tensor
     assert rates.vector >= 19.5e12 + 78e12
 

@@ -22,6 +22,7 @@ from exporter.exposition.render import RenderOptions
 from exporter.model.reading import Process
 from exporter.model.snapshot import Snapshot
 from tests import snapshots
+from tests.derive.readings import known
 
 TRAINING = snapshots.EXAMPLES["training"]
 IDLE = snapshots.EXAMPLES["idle"]
@@ -99,8 +100,7 @@ def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:
         page = pages.page("text-0.0.4", False)
     assert value(page, "gpu_saturation_ratio") == 0.561
     pages.publish(IDLE)
-    ready = pages.ready("text-0.0.4", False)
-    assert ready is not None
+    ready = known(pages.ready("text-0.0.4", False))
     assert value(ready, "gpu_saturation_ratio") == 0
     assert pages.page("text-0.0.4", False) is ready
     assert pages.ready("openmetrics-1.0.0", False) is None
@@ -141,8 +141,7 @@ def test_reconfigure(pages: Pages) -> None:
         pages.publish(TRAINING)
         pages.page("text-0.0.4", False)
     pages.reconfigure(RenderOptions(level="core", exclude=re.compile("gpu_up|process_.*")))
-    ready = pages.ready("text-0.0.4", False)
-    assert ready is not None
+    ready = known(pages.ready("text-0.0.4", False))
     assert b"gpu_sm_occupancy_ratio" not in ready
     assert b"gpu_up" not in ready
     assert b"process_" not in ready

@@ -30,6 +30,7 @@ from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot
 from exporter.model.training import TRAINING_PHASES
 from tests import snapshots
 from tests.conftest import require_tool
+from tests.derive.readings import known
 from tests.rows import Row, expected_rows, parsed_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "metrics.txt"
@@ -225,9 +226,8 @@ def test_every_family_has_an_example() -> None:
 def test_values_that_are_no_number_are_absent(value: float) -> None:
     """NaN and infinity are never published, also where a number stood before."""
     gpu = snapshots.h100_training()
-    assert gpu.vitals is not None
     clocks = {"sm": value, "memory": 1.0}
-    broken = replace(gpu, vitals=replace(gpu.vitals, power_watts=value, clock_hertz=clocks))
+    broken = replace(gpu, vitals=replace(known(gpu.vitals), power_watts=value, clock_hertz=clocks))
     renderer = Renderer(RenderOptions())
     before = page(renderer.blocks(Node(snapshots.snapshot(gpu))), "text-0.0.4").decode()
     after = page(renderer.blocks(Node(snapshots.snapshot(broken))), "text-0.0.4").decode()
@@ -242,8 +242,7 @@ def test_values_that_are_no_number_are_absent(value: float) -> None:
 def test_integers_are_exact() -> None:
     """Byte counts above 2**53 are written digit by digit."""
     gpu = snapshots.h100_training()
-    assert gpu.board is not None
-    gpu = replace(gpu, board=replace(gpu.board, bar1_total_bytes=2**60 + 1))
+    gpu = replace(gpu, board=replace(known(gpu.board), bar1_total_bytes=2**60 + 1))
     text = rendered(snapshots.snapshot(gpu))
     assert re.search(rf"^gpu_bar1_total_bytes{{.*}} {2**60 + 1}$", text, re.MULTILINE)
 
@@ -251,10 +250,9 @@ def test_integers_are_exact() -> None:
 def test_unlisted_label_values_are_not_published() -> None:
     """The listed values of a label are a contract: a surprise from a source is left out."""
     gpu = snapshots.h100_training()
-    assert gpu.vitals is not None
     clocks = {"sm": 1.0, "turbo": 2.0}
     text = rendered(
-        snapshots.snapshot(replace(gpu, vitals=replace(gpu.vitals, clock_hertz=clocks)))
+        snapshots.snapshot(replace(gpu, vitals=replace(known(gpu.vitals), clock_hertz=clocks)))
     )
     assert 'clock="turbo"' not in text
     assert 'clock="sm"' in text
@@ -262,8 +260,7 @@ def test_unlisted_label_values_are_not_published() -> None:
 
 def with_power(watts: float | None) -> Snapshot:
     gpu = snapshots.h100_training()
-    assert gpu.vitals is not None
-    return snapshots.snapshot(replace(gpu, vitals=replace(gpu.vitals, power_watts=watts)))
+    return snapshots.snapshot(replace(gpu, vitals=replace(known(gpu.vitals), power_watts=watts)))
 
 
 def test_one_renderer_follows_gpus_and_ranks_that_come_and_go() -> None:

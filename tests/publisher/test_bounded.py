@@ -21,6 +21,7 @@ from exporter.model.reading import (
 from exporter.model.snapshot import TIME_PARTS, Share
 from tests.clocks import ManualClock
 from tests.derive.driven import SPECS, Driven, device_of
+from tests.derive.readings import known
 
 GPU = "a100-sxm4-80gb"
 PEAK_CLOCKS = SPECS.models[GPU].peak_clock_hertz
@@ -132,8 +133,7 @@ def test_the_truth_lies_between_the_totals_over_any_window(
         {p: last.time_upper_seconds[p] - first.time_upper_seconds.get(p, 0.0) for p in TIME_PARTS},
         intervals[begin:],
     )
-    recent = bench.share.recent
-    assert recent is not None
+    recent = known(bench.share.recent)
     shown, length = recent.time_bounds, recent.seconds
     within(
         {part: bounds.lower * length for part, bounds in shown.items()},
@@ -154,8 +154,7 @@ def test_bounds_stand_still_while_the_parts_are_known() -> None:
     after = bench.share.totals
     assert after.time_upper_seconds == before.time_upper_seconds
     assert sum(after.time_seconds.values()) == pytest.approx(3.0)
-    recent = bench.share.recent
-    assert recent is not None
+    recent = known(bench.share.recent)
     assert recent.time_bounds == {}
     assert sum(recent.time_parts.values()) == pytest.approx(1.0)
 
@@ -165,19 +164,18 @@ def test_the_stock_list_of_dcgm_gives_a_region_on_the_roofline() -> None:
     bench = Bench()
     for _ in range(12):
         share = bench.counted(Work(1.0, 0.9, 0.4, 0.5))
-    recent = share.recent
-    assert recent is not None
+    recent = known(share.recent)
     for found in (share.roofline, recent):
         assert found is not None
         assert found.intensity_flops_per_byte is None
         assert found.dram_bounds_bytes_per_second is None
-        work, bounds = found.flops_bounds_per_second, found.intensity_bounds_flops_per_byte
-        assert found.dram_bytes_per_second is not None
-        assert work is not None
-        assert bounds is not None
+        work, bounds = (
+            known(found.flops_bounds_per_second),
+            known(found.intensity_bounds_flops_per_byte),
+        )
         assert work.lower < 0.4 * 312e12 < work.upper
-        assert bounds.lower == pytest.approx(work.lower / found.dram_bytes_per_second)
-        assert bounds.upper == pytest.approx(work.upper / found.dram_bytes_per_second)
+        assert bounds.lower == pytest.approx(work.lower / known(found.dram_bytes_per_second))
+        assert bounds.upper == pytest.approx(work.upper / known(found.dram_bytes_per_second))
     assert share.limiter == "unknown"
     assert bench.counted(Work(1.0, 0.9, 0.4, 0.6)).limiter == "memory"
     assert bench.counted(Work(1.0, 0.9, 0.7, 0.6)).limiter == "compute"

@@ -21,6 +21,7 @@ from exporter.cli.wiring import Parts
 from exporter.model.snapshot import Bounds, Share
 from exporter.publisher.outside import PROCFS
 from exporter.publisher.ranks import Place
+from tests.derive.readings import known
 from tests.fake_nvml import FakeNvml
 from tests.publisher.loader_jobs import CLAIMLESS, JOBS
 from tests.waiting import wait_until
@@ -130,8 +131,7 @@ class Node:
     def watch(self, parts: Parts, until: float) -> dict[str, list[tuple[float, float, Bounds]]]:
         """Publish every second; return by job the windows that were bounded (Unix seconds)."""
         parts.fleet.start()
-        assert parts.host is not None
-        parts.host.start()
+        known(parts.host).start()
         found: dict[str, list[tuple[float, float, Bounds]]] = {name: [] for name in self._names}
         offset = time.time() - time.monotonic()
         seen: dict[str, object] = {}

@@ -8,6 +8,7 @@ import pytest
 from exporter.model.reading import Utilization
 from exporter.model.snapshot import LIMITERS, Bounds, Saturation, ShareTotals
 from exporter.publisher.recent import RecentWindow
+from tests.derive.readings import known
 
 RAN = ("limited_seconds", "idle_seconds", "held_idle_seconds", "flops_upper")
 
@@ -44,20 +45,17 @@ def test_it_is_the_mean_of_the_last_ten_seconds() -> None:
         window.add(float(second), 1.0, ShareTotals(), None)  # shown twice
         if second < 10:
             continue
-        recent = window.recent()
-        assert recent is not None
+        recent = known(window.recent())
         assert recent.seconds == pytest.approx(10)
         assert recent.busy_ratio == pytest.approx(0.36)
         assert recent.utilization_ratio == pytest.approx(0.4)
         assert recent.saturation_ratio == pytest.approx(0.2)
-        assert recent.saturation_bounds is not None
-        assert recent.saturation_bounds.lower == pytest.approx(0.2)
-        assert recent.saturation_bounds.upper == pytest.approx(0.24)
+        assert known(recent.saturation_bounds).lower == pytest.approx(0.2)
+        assert known(recent.saturation_bounds).upper == pytest.approx(0.24)
         assert recent.time_parts == pytest.approx({"idle": 0.64, "saturated": 0.36})
         assert recent.flops_per_second == pytest.approx({"bf16_tensor": 1.6e14})
-        assert recent.flops_bounds_per_second is not None
-        assert recent.flops_bounds_per_second.lower == pytest.approx(4e13)
-        assert recent.flops_bounds_per_second.upper == pytest.approx(3.2e14)
+        assert known(recent.flops_bounds_per_second).lower == pytest.approx(4e13)
+        assert known(recent.flops_bounds_per_second).upper == pytest.approx(3.2e14)
         assert recent.dram_bytes_per_second == pytest.approx(4e11)
         assert recent.intensity_flops_per_byte == pytest.approx(400)
         assert recent.roof_ratio == pytest.approx({"spec": 0.16})
@@ -76,14 +74,12 @@ def test_memory_utilization_is_the_mean_of_what_the_driver_gave() -> None:
         window.add(
             float(second), float(second > 0), _totals(second, 0), None, utilization=utilization
         )
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert recent.memory_utilization_ratio == pytest.approx((5 * 0.2 + 4 * 0.6) / 9)
 
     window.add(60.0, 0.0, _totals(20, 0), None, utilization=Utilization(1.0, 1.0, 0.0, 0.5))
     window.add(61.0, 1.0, _totals(21, 0), None)
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert recent.memory_utilization_ratio is None
 
 
@@ -94,8 +90,7 @@ def test_after_a_gap_it_begins_anew() -> None:
     window.add(60.0, 0.0, _totals(1, 0), None)
     assert window.recent() is None
     window.add(61.0, 1.0, _totals(1, 1), None)
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert (recent.seconds, recent.idle_ratio, recent.saturation_bounds) == (1.0, 1.0, None)
 
 
@@ -161,8 +156,7 @@ def test_counters_are_means_of_the_window() -> None:
         )
         fma = Saturation("dcgm", True, Bounds(0.4, 0.4), ratio=0.4, unit="fma")
         window.add(float(second), float(second > 0), totals, fma if second <= 15 else None)
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert recent.active_ratio == pytest.approx(
         {"engine": 0.9, "sm": 0.8, "dram": 0.2, "tensor": 0.3, "fp32": 0.5, "fp16": 0.4}
     )
@@ -182,8 +176,7 @@ def test_a_basis_that_became_unknown_is_absent() -> None:
         observed = {"activity": float(second)}
         totals = ShareTotals(observed_seconds=observed, roof_seconds=roofs)
         window.add(float(second), float(second > 0), totals, None)
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert recent.roof_ratio == pytest.approx({"clock": 0.5})
 
 
@@ -196,12 +189,11 @@ def test_work_that_is_added_up_again_is_not_all_of_the_last_seconds() -> None:
         window.add(float(second), float(second > 0), seconds, None)
         recent = window.recent()
         if recent is not None:
-            known = {"bf16_tensor": 1e14, "fp32": 1e12} if second < 7 else {}
-            assert recent.flops_per_second == pytest.approx(known)
+            usual = {"bf16_tensor": 1e14, "fp32": 1e12} if second < 7 else {}
+            assert recent.flops_per_second == pytest.approx(usual)
     for second in range(26, 32):
         flops = {"bf16_tensor": 1e14 * second, "fp64": 1e12 * (second - 25)}
         seconds = ShareTotals(observed_seconds={"activity": float(second)}, flops=flops)
         window.add(float(second), 1.0, seconds, None)
-    recent = window.recent()
-    assert recent is not None
+    recent = known(window.recent())
     assert recent.flops_per_second == pytest.approx({"bf16_tensor": 1e14, "fp64": 6e11})

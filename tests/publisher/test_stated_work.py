@@ -14,6 +14,7 @@ from exporter.model.snapshot import Share, Snapshot
 from exporter.model.training import TrainingTotals
 from exporter.publisher.ranks import WorkClaim
 from exporter.publisher.work import StatedWork
+from tests.derive.readings import known
 from tests.publisher.test_tick import BUSY, H100, QUIET, T4, gpu
 from tests.publisher.test_training import Bench as Job
 
@@ -47,21 +48,15 @@ def test_what_a_job_states_was_done() -> None:
     for _ in range(40):
         snapshot = bench.works(20e12)
     share = bench.share(snapshot)
-    lower, upper = share.totals.flops_lower, share.totals.flops_upper
-    assert lower is not None
-    assert upper is not None
+    lower, upper = known(share.totals.flops_lower), known(share.totals.flops_upper)
     assert 34 * 20e12 <= lower <= 40 * 20e12
     assert lower <= upper
-    recent = share.recent
-    assert recent is not None
+    recent = known(share.recent)
     assert recent.stated_flops_per_second == pytest.approx(20e12)
-    assert recent.flops_bounds_per_second is not None
-    assert 15e12 <= recent.flops_bounds_per_second.lower <= 20e12
-    assert recent.saturation_bounds is not None
+    assert 15e12 <= known(recent.flops_bounds_per_second).lower <= 20e12
     # 65 TFLOP/s of the tensor pipe, and the FP16 and FP32 of the vector pipes beside it.
-    assert 0.15 <= recent.saturation_bounds.lower <= 20 / 65
-    assert share.roofline is not None
-    assert share.roofline.stated_flops_per_second == pytest.approx(20e12)
+    assert 0.15 <= known(recent.saturation_bounds).lower <= 20 / 65
+    assert known(share.roofline).stated_flops_per_second == pytest.approx(20e12)
 
 
 @pytest.mark.parametrize("unsteady", [{}, {"power": 100.0}, {"utilization": 0.2}])
@@ -80,13 +75,12 @@ def test_gauges_have_what_was_done_in_ten_steady_seconds(unsteady: dict[str, flo
     share = bench.share(snapshot)
     assert share.saturation is not None
     assert share.recent is not None
-    assert share.recent.saturation_bounds is not None
     sm, tensor = (share.saturation.unmeasured[unit].lower for unit in ("sm", "tensor"))
     if unsteady:
         assert (share.saturation.bounds.lower, sm, tensor) == (0.0, 0.0, 0.0)
-        assert share.recent.saturation_bounds.lower > 0.1
+        assert known(share.recent.saturation_bounds).lower > 0.1
     else:
-        assert share.saturation.bounds.lower >= sm == share.recent.saturation_bounds.lower
+        assert share.saturation.bounds.lower >= sm == known(share.recent.saturation_bounds).lower
         assert tensor > 0.01
 
 
@@ -99,9 +93,8 @@ def test_what_was_done_before_is_not_counted() -> None:
     before = bench.share(bench.works(20e12)).totals.flops_lower
     bench.flops = 0.0
     bench.report["report_id"] = "b" * 32
-    after = bench.share(bench.works(20e12)).totals.flops_lower
+    after = known(bench.share(bench.works(20e12)).totals.flops_lower)
     assert before is not None
-    assert after is not None
     assert before <= after <= before + 40e12
 
 
@@ -110,16 +103,11 @@ def test_more_than_the_gpu_can_do_is_cut_and_counted() -> None:
     for _ in range(140):
         snapshot = bench.works(500e12)
     share = bench.share(snapshot)
-    assert share.totals.flops_lower is not None
-    assert share.totals.flops_upper is not None
-    assert share.totals.flops_lower <= share.totals.flops_upper
+    assert known(share.totals.flops_lower) <= known(share.totals.flops_upper)
     assert share.recent is not None
-    assert share.recent.stated_flops_per_second is not None
-    assert share.recent.flops_bounds_per_second is not None
-    most = share.recent.flops_bounds_per_second.upper
-    assert share.recent.stated_flops_per_second <= most < 500e12
-    assert snapshot.training is not None
-    assert snapshot.training.rejected_total["flops_exceed_peak"] >= 1
+    most = known(share.recent.flops_bounds_per_second).upper
+    assert known(share.recent.stated_flops_per_second) <= most < 500e12
+    assert known(snapshot.training).rejected_total["flops_exceed_peak"] >= 1
 
 
 def test_what_was_only_launched_is_not_certain() -> None:
@@ -130,10 +118,9 @@ def test_what_was_only_launched_is_not_certain() -> None:
         unstated = silent.share(silent.works(20e12))
     assert share.totals == unstated.totals
     assert share.recent is not None
-    assert unstated.recent is not None
     assert share.recent.stated_flops_per_second == pytest.approx(20e12)
-    assert share.recent.saturation_bounds == unstated.recent.saturation_bounds
-    assert share.recent.flops_bounds_per_second == unstated.recent.flops_bounds_per_second
+    assert share.recent.saturation_bounds == known(unstated.recent).saturation_bounds
+    assert share.recent.flops_bounds_per_second == known(unstated.recent).flops_bounds_per_second
 
 
 def test_counters_are_not_bent_by_what_is_stated() -> None:
@@ -145,10 +132,8 @@ def test_counters_are_not_bent_by_what_is_stated() -> None:
         unstated = silent.share(silent.works(200e12, activity=BUSY))
     assert stated.totals == unstated.totals
     assert stated.saturation == unstated.saturation
-    assert stated.roofline is not None
-    assert stated.roofline.stated_flops_per_second == pytest.approx(200e12)
-    assert unstated.roofline is not None
-    assert unstated.roofline.stated_flops_per_second is None
+    assert known(stated.roofline).stated_flops_per_second == pytest.approx(200e12)
+    assert known(unstated.roofline).stated_flops_per_second is None
 
 
 def test_the_total_does_not_jump_as_counters_come_and_go() -> None:
@@ -260,9 +245,7 @@ def test_counted_work_over_likely_traffic_and_the_peak_of_its_precision() -> Non
     bench = Bench()
     for _ in range(15):
         snapshot = bench.works(20e12)
-    recent, now = bench.share(snapshot).recent, bench.share(snapshot).saturation
-    assert recent is not None
-    assert now is not None
+    recent, now = known(bench.share(snapshot).recent), known(bench.share(snapshot).saturation)
     traffic = 0.077 * 2.619e9 * 2 * 256 / 8
     tensor = 20 / (65 * 1.83 / 1.59)
     assert recent.dram_estimate_bytes_per_second == pytest.approx(traffic)
@@ -276,8 +259,7 @@ def test_a_job_that_the_driver_does_not_list_estimates_nothing() -> None:
     bench = Bench(listed=Process(8, "compute"))
     for _ in range(15):
         snapshot = bench.works(20e12)
-    recent = bench.share(snapshot).recent
-    assert recent is not None
+    recent = known(bench.share(snapshot).recent)
     assert recent.estimates == pytest.approx({"dram": 0.077})
     assert recent.intensity_estimate_flops_per_byte is None
     assert recent.model_flops_utilization_ratio is None

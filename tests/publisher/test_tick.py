@@ -32,6 +32,7 @@ from exporter.publisher import Publisher, Rules
 from exporter.publisher.share import share_picture
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
+from tests.derive.readings import known
 
 SPECS = load_specs()
 H100 = Device(
@@ -177,8 +178,7 @@ def test_the_first_read_publishes_gauges_but_no_interval(bench: Bench) -> None:
     assert gpu(snapshot).up
     assert share.saturation is None
     assert share.totals.busy_seconds is None
-    assert share.ceilings is not None
-    assert share.ceilings.spec == "h100-sxm5-80gb"
+    assert known(share.ceilings).spec == "h100-sxm5-80gb"
     assert snapshot.problem is None
 
 
@@ -460,8 +460,9 @@ def test_mig_instances_are_shares_and_a_remade_instance_starts_anew(bench: Bench
     first, second = gpu(snapshot).shares
 
     assert (first.gpu_instance, second.gpu_instance) == (1, 2)
-    assert first.ceilings is not None
-    assert first.ceilings.peak_flops_per_second["bf16_tensor"] == pytest.approx(989.4e12 * 16 / 132)
+    assert known(first.ceilings).peak_flops_per_second["bf16_tensor"] == pytest.approx(
+        989.4e12 * 16 / 132
+    )
     assert first.totals.observed_seconds == {"activity": 2.0}
     assert first.totals.idle_energy_joules is None
 
@@ -491,8 +492,7 @@ def test_reconfiguration_takes_effect_at_the_next_tick(bench: Bench) -> None:
     bench.publisher.reconfigure(SPECS, Rules(precision="fp8"))
     share = gpu(bench.tick(H100, activity=BUSY)).shares[0]
 
-    assert share.ceilings is not None
-    assert share.ceilings.assumed_precision == "fp8_tensor"
+    assert known(share.ceilings).assumed_precision == "fp8_tensor"
     assert share.totals.flops["bf16_tensor"] == before.flops["bf16_tensor"]
     assert share.totals.flops["fp8_tensor"] > 0
 
@@ -604,8 +604,7 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
     assert engine == pytest.approx(0.9 * 7)
     down = gpu(during, "GPU-t4")
     assert not down.up
-    assert down.down_reason is not None
-    assert down.down_reason.endswith(": ValueError"), "what it says is for the log"
+    assert known(down.down_reason).endswith(": ValueError"), "what it says is for the log"
     assert [each.exc_info is not None for each in caplog.records] == [True]
 
     for _ in range(2):
@@ -613,13 +612,10 @@ def test_what_goes_wrong_with_one_gpu_leaves_the_others_alone(
     assert len(caplog.records) == 2
     old, new = (gpu(each, "GPU-t4") for each in (before, after))
     assert new.up
-    assert old.totals.energy_joules is not None
-    assert new.totals.energy_joules is not None
-    assert new.totals.energy_joules > old.totals.energy_joules
+    assert known(new.totals.energy_joules) > known(old.totals.energy_joules)
     then = old.shares[0].totals.engine_active_seconds
-    now = new.shares[0].totals.engine_active_seconds
+    now = known(new.shares[0].totals.engine_active_seconds)
     assert then is not None
-    assert now is not None
     assert then + 0.9 * 2 <= now + 1e-9
     assert now <= then + 0.9 * 6 + 1e-9
 
@@ -683,12 +679,12 @@ def test_a_process_that_has_loaded_transformer_engine_may_compute_in_fp8(
     for processes, expected in (((process,), assumed), (None, assumed), ((), None)):
         snapshot = bench.tick(device, activity=BUSY, processes=processes)
         share = gpu(snapshot, device.uuid).shares[0]
-        assert share.ceilings is not None
         if expected is not None:
-            assert share.ceilings.assumed_precision == expected
+            assert known(share.ceilings).assumed_precision == expected
     usual = "bf16_tensor" if device is H100 else "fp16_tensor"
-    assert share.ceilings is not None
-    assert share.ceilings.assumed_precision == (f"{configured}_tensor" if configured else usual)
+    assert known(share.ceilings).assumed_precision == (
+        f"{configured}_tensor" if configured else usual
+    )
 
 
 def test_when_it_was_seen_busy_outlives_a_gap(bench: Bench) -> None:

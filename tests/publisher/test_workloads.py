@@ -20,6 +20,7 @@ from exporter.model.workload import (
 )
 from exporter.publisher import Publisher, Rules
 from tests.clocks import ManualClock
+from tests.derive.readings import known
 from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script
 
 POD = Workload("kubernetes", "team-a", "train-0", "main")
@@ -120,8 +121,7 @@ def test_users_of_jobs_are_people(*, owners: bool) -> None:
     shown = share(bench.tick(JOB))
     expected = Workload("slurm", job="12", user="ada" if owners else "")
     assert shown.work.workloads == (expected,)
-    assert shown.holder is not None
-    assert shown.holder.workload == expected
+    assert known(shown.holder).workload == expected
     assert owners or "ada" not in repr(shown)
 
 
@@ -153,6 +153,5 @@ def test_labels_are_of_pods_whose_work_is_on_a_gpu(bench: Bench) -> None:
     labels = {"team-a/train-0": {"team": "a"}, "kube-system/dns": {"team": "ops"}}
     for given, shown in (("GPU-h100",), {"team-a/train-0": {"team": "a"}}), ((), {}):
         bench.kubelet.give(*given)
-        assert bench.kubelet.said is not None
-        bench.kubelet.said = replace(bench.kubelet.said, pod_labels=labels)
+        bench.kubelet.said = replace(known(bench.kubelet.said), pod_labels=labels)
         assert bench.tick().pod_labels == shown

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from exporter.derive import waits
 from exporter.derive.diagnosis.evidence import recoverable, share_evidence
-from exporter.derive.diagnosis.peers import Evidence, peers
+from exporter.derive.diagnosis.peers import Evidence
+from exporter.derive.diagnosis.peers import peers as compared
 from exporter.model.causes import CAUSES
 from exporter.model.snapshot import Diagnosis, Gpu, Rank, Share
 from roofline_job.causes import judged
@@ -17,7 +18,7 @@ from roofline_job.causes import judged
 def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[Gpu, ...]:
     """Return the GPUs with the causes that the evidence shows at the Unix time `now`."""
     live = waits.live_ranks(ranks)
-    beside = peers(gpus, ranks, live)
+    beside = compared(gpus, ranks, live)
     found = []
     for gpu in gpus:
         places = [(gpu.device.uuid, share.gpu_instance) for share in gpu.shares]

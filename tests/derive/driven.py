@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +27,7 @@ from exporter.sources.fleet.session import Session
 from exporter.specs import load_specs
 from tests.clocks import ManualClock
 from tests.publisher.test_tick import Script
+from tests.publisher.test_training import Jobs
 
 SPECS = load_specs()
 
@@ -62,21 +62,16 @@ class Page:
         return {own[label]: value for own, value in self._samples.get(name, [])}
 
 
-class _Jobs:
+class _Job(Jobs):
     """One training job, which reports at every round while it has a precision."""
 
-    name = "training"
-    up = True
-    received_total = 0
-    rejected_total: Mapping[str, int] = {}
-    quota_hits_total: Mapping[str, int] = {}
-
     def __init__(self, clock: Clock, uuid: str) -> None:
+        super().__init__()
         self._clock = clock
         self._uuid = uuid
         self.precision: str | None = None
 
-    def reports(self) -> Sequence[TrainingReport]:
+    def reports(self) -> tuple[TrainingReport, ...]:
         if self.precision is None:
             return ()
         report = TrainingReport(
@@ -98,7 +93,7 @@ class Driven:
 
     def __init__(self, clock: Clock, interval: float, uuid: str = "", **rules: Any) -> None:
         self.interval = interval
-        self.job = _Jobs(clock, uuid)
+        self.job = _Job(clock, uuid)
         self._readers = Script(clock)
         self._publisher = Publisher(
             self._readers,
@@ -150,9 +145,9 @@ class Scripted(Driven):
         self.device = device
         self.read(None)
 
-    def read(self, activity: Activity | None, **vitals: Any) -> Page:
+    def read(self, activity: Activity | None, counters: str | None = "gpm", **vitals: Any) -> Page:
         """Publish the reading at the end of an interval, and return the page."""
-        if activity is not None:
+        if activity is not None or vitals:
             self.clock.advance(self.interval)
         self.publish(
             Reading(
@@ -161,7 +156,7 @@ class Scripted(Driven):
                 monotonic_seconds=self.clock.monotonic(),
                 vitals=Vitals(**vitals),
                 board=Board(),
-                shares=(ShareReading(activity=activity, processes=(), counters="gpm"),),
+                shares=(ShareReading(activity=activity, processes=(), counters=counters),),
             )
         )
         return self.page

@@ -40,6 +40,13 @@ H100_CEILINGS = Ceilings(
     link_bandwidth_bytes_per_second={"pcie": 63e9, "nvlink": 450e9},
     assumed_precision="bf16_tensor",
 )
+A100 = Device(
+    index=0,
+    uuid="GPU-a",
+    name="A100",
+    compute_capability=(8, 0),
+    clock_max_hertz={"sm": 1.41e9, "memory": 1.593e9},
+)
 A100_CEILINGS = Ceilings(
     spec="a100-sxm4-80gb",
     peak_flops_per_second={

@@ -24,8 +24,9 @@ from exporter.model.reading import Device, Utilization, Vitals
 from exporter.model.snapshot import DRAM_ESTIMATE_ERROR_RATIO, Bounds, Saturation
 from exporter.specs.gpu_class import memory_utilization_use
 from exporter.specs.precisions import pipe_peak
-from tests.derive.readings import counters
-from tests.derive.test_work import A100, CEILINGS, VITALS
+from tests.derive.readings import A100, counters
+from tests.derive.readings import A100_CEILINGS as CEILINGS
+from tests.derive.test_work import VITALS
 
 V100 = Path(__file__).parent.parent / "data" / "memory_utilization_v100.csv"
 """NVML's memory utilization and the DRAM activity of hardware counters at the same moment; by
@@ -59,9 +60,6 @@ def test_the_bound_is_as_narrow_as_was_checked(memory_use: str | None, upper: fl
     found = estimated(of_memory(0.3, 0.9), memory_use=memory_use)  # type: ignore[arg-type]
     assert found.unmeasured["dram"].upper == pytest.approx(upper)
     assert ("dram" in found.estimates) == (memory_use is not None)
-
-
-def test_an_estimate_goes_with_the_memory_utilization() -> None:
     assert estimated(of_memory(None)).estimates == {}
 
 
@@ -140,13 +138,10 @@ def test_mfu_is_against_the_datasheet_peak_of_the_stated_precision() -> None:
         with_faster(Work(1e12, 0.0, frozenset({"bf16_tensor"}), {"bf16_tensor": 1e12})),
     ],
 )
-def test_work_whose_pipe_cannot_be_told_estimates_nothing(work: Work) -> None:
+def test_work_whose_pipe_or_clock_cannot_be_told_estimates_nothing(work: Work) -> None:
     assert pipe_estimates(work, CEILINGS, VITALS, A100) == {}
-
-
-def test_without_a_clock_nothing_is_estimated() -> None:
-    work = Work(1e12, flops_per_second_by_peak={"bf16_tensor": 1e12})
-    assert pipe_estimates(work, CEILINGS, Vitals(), A100) == {}
+    told = Work(1e12, flops_per_second_by_peak={"bf16_tensor": 1e12})
+    assert pipe_estimates(told, CEILINGS, Vitals(), A100) == {}
 
 
 @given(

@@ -182,6 +182,8 @@ def test_what_counters_leave_out_is_bounded(
     parts = truth.parts(clock)
 
     holds(known.time_parts, parts)
+    s = truth.saturation
+    assert saturation.bounds.lower - SLACK <= s <= saturation.bounds.upper + SLACK
     for name, unit in known.units.items():
         assert unit.lower - SLACK <= truth.units[name] <= unit.upper + SLACK
     never_wrong(judged(known, truth.engine, throttled=throttled), truth, parts)

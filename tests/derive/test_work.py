@@ -10,32 +10,9 @@ from hypothesis import strategies as st
 from exporter.derive.saturation import estimated
 from exporter.derive.work import Rates, Work, busier, rates_of_work, worked
 from exporter.model.reading import Device, Utilization, Vitals
-from exporter.model.snapshot import Bounds, Ceilings, Roofline
-from tests.derive.readings import known
+from exporter.model.snapshot import Bounds, Roofline
+from tests.derive.readings import A100, A100_CEILINGS, known
 
-A100 = Device(
-    index=0,
-    uuid="GPU-a",
-    name="A100",
-    compute_capability=(8, 0),
-    clock_max_hertz={"sm": 1.41e9, "memory": 1.593e9},
-)
-CEILINGS = Ceilings(
-    spec="a100",
-    peak_flops_per_second={
-        "fp64": 9.7e12,
-        "fp64_tensor": 19.5e12,
-        "fp32": 19.5e12,
-        "fp16": 78e12,
-        "tf32_tensor": 156e12,
-        "fp16_tensor": 312e12,
-        "bf16_tensor": 312e12,
-        "int8_tensor": 624e12,
-    },
-    peak_clock_hertz={"tensor": 1.41e9, "vector": 1.41e9, "memory": 1.593e9},
-    memory_bandwidth_bytes_per_second=2e12,
-    assumed_precision="bf16_tensor",
-)
 VITALS = Vitals(clock_hertz={"sm": 1.2e9})
 
 
@@ -45,21 +22,21 @@ VITALS = Vitals(clock_hertz={"sm": 1.2e9})
         ({"bf16_tensor"}, 312e12),
         ({"tf32_tensor"}, 156e12),
         ({"tf32_tensor", "bf16_tensor"}, 312e12),
-        (None, 624e12),
-        ({"fp8_tensor"}, 624e12),  # which an A100 lacks: it may be anything
+        (None, 1248e12),
+        ({"fp8_tensor"}, 1248e12),  # which an A100 lacks: it may be anything
     ],
 )
 def test_the_fastest_that_the_work_may_have_been(
     precisions: set[str] | None, tensor: float
 ) -> None:
-    rates = known(rates_of_work(CEILINGS, VITALS, A100, precisions))
+    rates = known(rates_of_work(A100_CEILINGS, VITALS, A100, precisions))
     assert rates.tensor == tensor
     assert rates.vector >= 19.5e12 + 78e12
 
 
 def test_without_peak_or_clock_nothing_follows() -> None:
     bare = Device(index=0, uuid="GPU-a", name="A100")
-    assert rates_of_work(CEILINGS, Vitals(), bare, {"bf16_tensor"}) is None
+    assert rates_of_work(A100_CEILINGS, Vitals(), bare, {"bf16_tensor"}) is None
 
 
 shares = st.floats(0.0, 1.0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import pytest
@@ -44,15 +44,26 @@ def value(page: bytes, name: str, **labels: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("every", "ahead", "rendered"),
-    [(0, 0, 0), (1, 58, 60), (LATELY, 18, 58), (LATELY + 1, 12, 15), (15, 1, 4)],
-    ids=["nobody asks", "each snapshot", "lately", "not lately", "every fifteenth"],
+    ("asked", "ahead", "rendered"),
+    [
+        (range(0), 0, 0),
+        (range(60), 58, 60),
+        (range(0, 60, LATELY), 18, 58),
+        (range(0, 60, LATELY + 1), 12, 15),
+        (range(0, 60, 15), 1, 4),
+        ((0, 15, 30, 45, 61, 76, 91, 106), 2, 9),
+    ],
+    ids=["nobody asks", "each snapshot", "lately", "not lately", "every fifteenth", "once late"],
 )
 def test_what_is_not_asked_for_is_not_rendered(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch, every: int, ahead: int, rendered: int
+    pages: Pages,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: Collection[int],
+    ahead: int,
+    rendered: int,
 ) -> None:
     """A scraper that comes seldom costs one page each time: that of its scrape. It is ready once
-    two scrapes came after equal times."""
+    two scrapes came after equal times; a late one costs a page that nobody takes."""
     calls: list[str] = []
     ready = 0
 
@@ -61,36 +72,13 @@ def test_what_is_not_asked_for_is_not_rendered(
         return b"x"
 
     monkeypatch.setattr(pages_module, "page", counted)
-    for number in range(60):
+    for number in range(120 if 106 in asked else 60):
         pages.publish(TRAINING)
-        if every and number % every == 0:
+        if number in asked:
             ready += pages.ready("text-0.0.4", False) is not None
             for _ in range(2):  # two scrapers of one snapshot
                 assert pages.page("text-0.0.4", False) == b"x"
     assert (ready, len(calls)) == (ahead, rendered)
-
-
-def test_a_late_scrape_costs_one_page_that_nobody_takes(
-    pages: Pages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Then a page is made in advance only after two equal gaps again."""
-    made = []
-
-    def counted(_: object, form: str) -> bytes:
-        made.append(form)
-        return b"x"
-
-    monkeypatch.setattr(pages_module, "page", counted)
-    asked = (0, 15, 30, 45, 61, 76, 91, 106)
-    ready = []
-    for number in range(120):
-        pages.publish(TRAINING)
-        if number in asked:
-            ready.append(pages.ready("text-0.0.4", False) is not None)
-            pages.page("text-0.0.4", False)
-
-    assert ready == [False, False, False, True, False, False, False, True]
-    assert len(made) == len(asked) + 1
 
 
 def test_asked_variants_follow_each_snapshot(pages: Pages) -> None:

@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.model.reading import (
-    Activity,
-    Board,
-    Reading,
-    ShareReading,
-    Utilization,
-    Vitals,
-)
+from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import TIME_PARTS, Share
-from tests.clocks import ManualClock
-from tests.derive.driven import SPECS, Driven, device_of
+from tests.derive.driven import SPECS, Scripted, device_of
 from tests.derive.readings import known
 
 GPU = "a100-sxm4-80gb"
@@ -53,59 +45,42 @@ def works(draw: st.DrawFn) -> Work:
     return Work(engine, sm, draw(ratio) * sm, draw(ratio) * engine)
 
 
-class Bench(Driven):
+class Bench(Scripted):
     """An A100 that is read once a second, with and without a counter source."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock()
-        device = device_of(GPU)
-        super().__init__(self.clock, SECONDS, device.uuid)
-        self.device = device
-        self._read(None, None)
+        super().__init__(device_of(GPU), SECONDS)
 
-    def _read(self, utilization: Utilization | None, activity: Activity | None) -> None:
-        self.publish(
-            Reading(
-                device=self.device,
-                timestamp_seconds=self.clock.time(),
-                monotonic_seconds=self.clock.monotonic(),
-                vitals=Vitals(
-                    utilization=utilization,
-                    clock_hertz={"sm": PEAK_CLOCKS["vector"], "memory": PEAK_CLOCKS["memory"]},
-                    mean_sm_clock_hertz=PEAK_CLOCKS["vector"],
-                    busy_sm_clock_hertz=PEAK_CLOCKS["vector"],
-                ),
-                board=Board(),
-                shares=(ShareReading(activity=activity, processes=()),),
-            )
+    def _read(self, utilization: Utilization | None, activity: Activity | None) -> Share:
+        self.read(
+            activity,
+            counters=None,
+            utilization=utilization,
+            clock_hertz={"sm": PEAK_CLOCKS["vector"], "memory": PEAK_CLOCKS["memory"]},
+            mean_sm_clock_hertz=PEAK_CLOCKS["vector"],
+            busy_sm_clock_hertz=PEAK_CLOCKS["vector"],
         )
+        return self.share
 
     def polled(self, work: Work, unknown: float = 0.0) -> Share:
         """A second of which only the utilization is read, its last `unknown` with the next one."""
-        self.clock.advance(SECONDS)
-        ratio = work.engine
-        self._read(
-            Utilization(
-                ratio,
-                min(1.0, ratio + unknown + 0.01),
-                SECONDS,
-                work.dram,
-                min(1.0, work.dram + unknown + 0.01),
-                lower_ratio=max(0.0, ratio - unknown - 0.01),
-            ),
-            None,
+        utilization = Utilization(
+            work.engine,
+            min(1.0, work.engine + unknown + 0.01),
+            SECONDS,
+            work.dram,
+            min(1.0, work.dram + unknown + 0.01),
+            lower_ratio=max(0.0, work.engine - unknown - 0.01),
         )
-        return self.share
+        return self._read(utilization, None)
 
-    def counted(self, work: Work, *, complete: bool = False, seconds: float = SECONDS) -> Share:
+    def counted(self, work: Work, *, complete: bool = False) -> Share:
         """A second of which counters are read: all, or those of dcgm-exporter's stock list."""
-        self.clock.advance(seconds)
         more = {"sm": work.sm, "fp64": 0.0, "fma": 0.0} if complete else {}
         activity = Activity(
-            "dcgm", seconds, engine=work.engine, tensor=work.tensor, dram=work.dram, **more
+            "dcgm", SECONDS, engine=work.engine, tensor=work.tensor, dram=work.dram, **more
         )
-        self._read(None, activity)
-        return self.share
+        return self._read(None, activity)
 
 
 def within(lower: Mapping[str, float], upper: Mapping[str, float], works: list[Work]) -> None:

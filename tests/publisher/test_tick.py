@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -134,12 +136,12 @@ class Script:
 class Bench:
     """A publisher on a script, ticked by hand."""
 
-    def __init__(self, **rules: Any) -> None:
+    def __init__(self, sources: Mapping[str, Any] = MappingProxyType({}), **rules: Any) -> None:
         self.clock = ManualClock()
         self.script = Script(self.clock)
         self.seen: list[Snapshot] = []
         self.publisher = Publisher(
-            self.script, SPECS, Rules(**rules), self.clock, (self.seen.append,)
+            self.script, SPECS, Rules(**rules), self.clock, (self.seen.append,), **sources
         )
 
     def tick(self, *devices: Device, seconds: float = 1.0, **reading: Any) -> Snapshot:

@@ -18,10 +18,9 @@ from exporter.model.workload import (
     Workload,
     WorkloadReport,
 )
-from exporter.publisher import Publisher, Rules
-from tests.clocks import ManualClock
 from tests.derive.readings import known
-from tests.publisher.test_tick import BUSY, H100, QUIET, SPECS, Script
+from tests.publisher.test_tick import BUSY, H100, QUIET
+from tests.publisher.test_tick import Bench as Ticked
 
 POD = Workload("kubernetes", "team-a", "train-0", "main")
 JOB = Process(7, "compute", 2**30, "python3", "ada", membership=Membership(slurm_job="12"))
@@ -46,22 +45,17 @@ class Says:
         self.state = SourceState(up=True, age_seconds=0.0)
 
 
-class Bench:
+class Bench(Ticked):
     """A publisher with one source of workloads, ticked by hand."""
 
     def __init__(self, **rules: Any) -> None:
-        self.clock = ManualClock()
-        self.script = Script(self.clock)
         self.kubelet = Says()
-        self.publisher = Publisher(
-            self.script, SPECS, Rules(**rules), self.clock, workloads=(self.kubelet,)
-        )
+        super().__init__({"workloads": (self.kubelet,)}, **rules)
 
-    def tick(self, *processes: Process, seconds: float = 1.0, busy: bool = False) -> Snapshot:
+    def holds(self, *processes: Process, seconds: float = 1.0, busy: bool = False) -> Snapshot:
         """Advance the clock, let an H100 with these processes answer, and tick."""
-        self.clock.advance(seconds)
-        self.script.read(H100, activity=BUSY if busy else QUIET, processes=processes)
-        return self.publisher.tick()
+        activity = BUSY if busy else QUIET
+        return self.tick(H100, seconds=seconds, activity=activity, processes=processes)
 
 
 @pytest.fixture
@@ -76,19 +70,19 @@ def share(snapshot: Snapshot) -> Share:
 def test_a_gpu_that_was_given_away_and_not_opened_adds_up(bench: Bench) -> None:
     """Until a process holds it, and again after that process has ended."""
     bench.kubelet.give("GPU-h100")
-    bench.tick()
+    bench.holds()
     for _ in range(3):
-        bench.tick()
+        bench.holds()
     process = Process(7, "compute", 2**30)
-    bench.tick(process, busy=True)
-    opened = share(bench.tick(process, busy=True))
+    bench.holds(process, busy=True)
+    opened = share(bench.holds(process, busy=True))
     assert opened.work.workloads == (POD,)
     assert (opened.work.allocated, opened.held) == (True, True)
     assert opened.totals.allocated_unopened_seconds == pytest.approx(3.0)
-    closed = share(bench.tick(seconds=2.0))
+    closed = share(bench.holds(seconds=2.0))
     assert closed.totals.allocated_unopened_seconds == pytest.approx(5.0)
     bench.kubelet.give()
-    free = share(bench.tick())
+    free = share(bench.holds())
     assert (free.work.allocated, free.work.workloads) == (False, ())
     assert free.totals.allocated_unopened_seconds == pytest.approx(5.0)
 
@@ -96,18 +90,18 @@ def test_a_gpu_that_was_given_away_and_not_opened_adds_up(bench: Bench) -> None:
 def test_no_time_is_added_over_a_gap(bench: Bench) -> None:
     """Nobody knows what was on it meanwhile."""
     bench.kubelet.give("GPU-h100")
-    bench.tick()
-    bench.tick()
-    shown = share(bench.tick(seconds=60.0))
+    bench.holds()
+    bench.holds()
+    shown = share(bench.holds(seconds=60.0))
     assert shown.totals.allocated_unopened_seconds == pytest.approx(1.0)
 
 
 def test_the_last_word_stays_and_its_age_is_shown(bench: Bench) -> None:
     """While the source fails, its last report and its own state are published."""
     bench.kubelet.give("GPU-h100")
-    bench.tick()
+    bench.holds()
     bench.kubelet.state = SourceState(up=False, failures_total=3, age_seconds=70.0)
-    snapshot = bench.tick()
+    snapshot = bench.holds()
     assert snapshot.sources["kubernetes"] == bench.kubelet.state
     assert share(snapshot).work.workloads == (POD,)
 
@@ -117,8 +111,8 @@ def test_users_of_jobs_are_people(*, owners: bool) -> None:
     """--no-process.owner hides them too; the jobs stay."""
     bench = Bench(owners=owners)
     bench.kubelet.give("GPU-h100", to=Workload("slurm", job="12", user="ada"))
-    bench.tick(JOB)
-    shown = share(bench.tick(JOB))
+    bench.holds(JOB)
+    shown = share(bench.holds(JOB))
     expected = Workload("slurm", job="12", user="ada" if owners else "")
     assert shown.work.workloads == (expected,)
     assert known(shown.holder).workload == expected
@@ -139,12 +133,10 @@ def test_it_is_worked_out_only_when_something_changed(
     bench.kubelet.give("GPU-h100")
     processes = (Process(7, "compute", 2**30),)
     for _ in range(3):
-        bench.clock.advance(1.0)
-        bench.script.read(H100, activity=QUIET, processes=processes)
-        bench.publisher.tick()
+        bench.tick(H100, activity=QUIET, processes=processes)
     assert len(calls) == 1
     bench.kubelet.give("GPU-h100", to=Workload("kubernetes", "team-b", "other", "main"))
-    bench.tick()
+    bench.tick(H100, activity=QUIET)
     assert len(calls) == 2
 
 
@@ -154,4 +146,4 @@ def test_labels_are_of_pods_whose_work_is_on_a_gpu(bench: Bench) -> None:
     for given, shown in (("GPU-h100",), {"team-a/train-0": {"team": "a"}}), ((), {}):
         bench.kubelet.give(*given)
         bench.kubelet.said = replace(known(bench.kubelet.said), pod_labels=labels)
-        assert bench.tick().pod_labels == shown
+        assert bench.holds().pod_labels == shown

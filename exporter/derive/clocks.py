@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which clock each unit ran at, and at which clock its datasheet peak holds.
-
-All of this room takes its clocks from here, so that a ratio of clocks means the same everywhere.
-"""
+"""Which clock each unit ran at, and at which clock its datasheet peak holds."""
 
 from __future__ import annotations
 
@@ -38,7 +35,6 @@ class Clocks:
     sm_lowest: float | None = None
     """What `sm` is at least, where it is only polled; None where it is measured."""
     sm_highest: float | None = None
-    """What it is at most."""
     tensor_reference: float | None = None
     vector_reference: float | None = None
     memory_reference: float | None = None
@@ -54,10 +50,7 @@ class Clocks:
         return 1.0 if not self.sm or self.sm_highest is None else self.sm_highest / self.sm
 
     def ratio(self, unit: str, *, busy: bool = False) -> float | None:
-        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram), above 1 at a higher clock.
-
-        It is of the whole interval, or of the busy time as far as that is known.
-        """
+        """Return f / f_ref of a unit (tensor, fp64, fma, int, dram), if known that of busy time."""
         sm = self.sm_busy if busy and self.sm_busy is not None else self.sm
         if unit == "dram":
             clock, reference = self.memory, self.memory_reference

@@ -203,7 +203,6 @@ class TensorRates(NamedTuple):
     """The slowest and fastest rate in FLOP/s of a full tensor pipe, by operation."""
 
     floats: Bounds
-    """Floating point but FP64."""
     fp64: Bounds
     integers: Bounds
     anything: Bounds
@@ -216,10 +215,7 @@ def tensor_rates(
     tensor_clock_ratio: float,
     vector_clock_ratio: float,
 ) -> TensorRates:
-    """Return the rates of a full tensor pipe at these clocks; 0 where no peak is known.
-
-    What is shown as FP64 or integers that the GPU is not known to have is some floating point.
-    """
+    """Return the rates of a full tensor pipe; FP64 or integers that it may lack have any rate."""
     peaks = ceilings.peak_flops_per_second
     rates = [peaks[precision] for precision in FLOAT_TENSOR if precision in peaks]
     assumed = ceilings.assumed_precision

@@ -102,7 +102,6 @@ class ClockHistory:
     """The clock samples and the engine activity of the last seconds of one share."""
 
     counts_cycles: bool = False
-    """Whether its counters were seen to count cycles."""
     past: Sampled = NOTHING_SAMPLED
     """Samples of the last seconds, older ones with less weight."""
     new: Sampled = NOTHING_SAMPLED
@@ -110,7 +109,6 @@ class ClockHistory:
     newest: Sampled = NOTHING_SAMPLED
     """Those of the last interval that had any."""
     silent_seconds: float = 0.0
-    """Since then."""
     engine: Sampled = field(default=NOTHING_SAMPLED)
     """Engine activity of the last seconds, as `u`."""
 

@@ -31,7 +31,6 @@ class IdleRules:
             "nvidia-persistenced",
         }
     )
-    """Processes that do not hold a GPU, by command name."""
 
 
 def busy_ratio(activity: Activity | None, utilization_ratio: float | None) -> float | None:
@@ -111,8 +110,7 @@ def holding(processes: Sequence[Process], rules: IdleRules) -> list[Process]:
 def holder(
     processes: Sequence[Process] | None, held: bool | None, rules: IdleRules
 ) -> Holder | None:
-    """Return the holder of a share, exactly one while it is held: the process with the most memory
-    (0 where unknown), of equal ones that with the lowest number."""
+    """Return the process with the most memory, of equal ones the lowest pid; None if not held."""
     if not held:
         return None
     largest = min(

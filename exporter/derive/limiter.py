@@ -125,8 +125,7 @@ def _idle(stall_of_idle: float | None) -> str:
 def _communicates(
     activity: Activity, links: LinkRates, ceilings: Ceilings | None, dram_bandwidth: float | None
 ) -> bool:
-    """Return whether a link is busy, and nothing else is: every pipe is below 5 %, and so is DRAM
-    less what the traffic of the links costs there."""
+    """Return whether a link is busy and no pipe is, nor DRAM beyond what the links cost there."""
     of_links = dram_of_links(links, dram_bandwidth)
     return (
         busiest_pipe(activity) < QUIET_RATIO

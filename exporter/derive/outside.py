@@ -45,9 +45,7 @@ class Moment(NamedTuple):
     """The state of the loop that one moment shows."""
 
     certain: bool
-    """It waits for data."""
     possible: bool
-    """It may wait for data."""
 
 
 def judged(states: Sequence[ThreadStates]) -> list[Moment]:
@@ -128,8 +126,7 @@ def wait_bounds(
 def host_activity(
     states: Sequence[ThreadStates], first: HostTotals, last: HostTotals, workers: int | None
 ) -> HostActivity | None:
-    """Return what a process and its workers did from the first of the totals to the last; None
-    without any sample of its states."""
+    """Return what a process and its workers did between two totals; None without samples."""
     seconds = last.seconds - first.seconds
     if not states or seconds <= 0.0:
         return None

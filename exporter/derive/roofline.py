@@ -15,7 +15,6 @@ from exporter.model.reading import Activity, Device, Utilization
 from exporter.model.snapshot import CLOCK_UNITS, Bounds, Ceilings, Roofline, Saturation
 
 UNKNOWN = "unknown"
-"""The precision of tensor work that nothing shows and nobody states."""
 
 LEAST_DRAM_BYTES_PER_SECOND = 1e6
 """Traffic below this is rounding of the counter, and an intensity would be noise."""
@@ -143,11 +142,7 @@ def dram_bounds_per_second(
 def intensity_bounds(
     flops: Bounds | None, dram_bytes: float | None, dram_bounds: Bounds | None
 ) -> Bounds | None:
-    """Return bounds of the intensity in FLOP per byte; None where they have no upper end.
-
-    F_lower / B_upper <= I <= F_upper / B_lower, with `dram_bytes` for both ends where it is
-    measured. Below 1 MB/s of traffic there is no upper end.
-    """
+    """Return F_lower / B_upper and F_upper / B_lower; None below 1 MB/s of traffic."""
     traffic = dram_bounds if dram_bytes is None else Bounds(dram_bytes, dram_bytes)
     if flops is None or traffic is None or traffic.lower < LEAST_DRAM_BYTES_PER_SECOND:
         return None

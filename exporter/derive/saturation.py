@@ -184,8 +184,7 @@ def estimated(
 
 
 def _dram_upper(utilization: Utilization | None, use: MemoryUtilizationUse | None) -> float:
-    """Return m + 0.15 where that was checked, else max(U, m + 0.15), cut to 1; 1 where either is
-    not known."""
+    """Return m + 0.15 where that was checked, else max(U, m + 0.15), at most 1."""
     if utilization is None or utilization.memory_upper_ratio is None or use is None:
         return 1.0
     upper = utilization.memory_upper_ratio + DRAM_MARGIN_RATIO

@@ -43,7 +43,6 @@ from exporter.model.snapshot import (
 )
 
 NO_STALL = Stall()
-"""What is known of a share on which no training job reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,6 @@ class Derived:
     time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
     """By time part, where `time_parts` is not known because not every unit was read."""
     time_integral_bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    """The same of the observed time, to integrate."""
     roofline: Roofline | None = None
     idle: bool | None = None
     held: bool | None = None
@@ -68,13 +66,11 @@ class Derived:
     gap: float | None = None
     """The part of the interval in which nothing ran."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
-    """By method of inference."""
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate: for an estimate by the mean utilization, which is narrower over many
     intervals than `roofline`'s bound of one. Likewise bytes/s of DRAM that is not measured."""
     dram_integral_bounds: Bounds | None = None
     history: ClockHistory = field(default=NO_HISTORY, compare=False)
-    """What is known of clock and counters for the next interval."""
 
 
 def derive_share(

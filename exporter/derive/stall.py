@@ -11,8 +11,7 @@ from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import Bounds, TimeParts
 
 TOLERATED_RATIO = 0.02
-"""Exposed stall may exceed the idle time of the GPU by this share of a minute: the clocks and
-averages of two observers never agree exactly."""
+"""A stall may exceed the idle time by this share of a minute: two observers never agree exactly."""
 CHECK_SECONDS = 60.0
 
 
@@ -21,10 +20,8 @@ class Stall:
     """The training jobs' reports on a share over the last seconds."""
 
     of_idle: float | None = None
-    """The part of the GPU's recent idle time that the exposed stall covers, else the inferred lower
-    bound of that part; None where neither is known."""
+    """The part of the recent idle time that the exposed stall covers, else its lower bound."""
     inferred: Mapping[str, Bounds] = field(default_factory=dict)
-    """By method: bounds of the stall where it is not measured, as shares of time."""
     announced: float = 0.0
     """The share of the last interval that lay in waits which the job had announced."""
 
@@ -65,8 +62,7 @@ def stall_bounds(wait: float, idle: Bounds, seconds: float) -> Bounds:
 
 
 def together(bounds: Iterable[Bounds]) -> Bounds | None:
-    """Bound the stall of a share on which several ranks run: that of any one of them at least, and
-    all one after the other at most; None without any."""
+    """Bound the stall of several ranks: at least that of any one, at most the sum of all."""
     known = list(bounds)
     if not known:
         return None

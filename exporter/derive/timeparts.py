@@ -97,7 +97,6 @@ class Known:
     sm: Bounds
     saturation: Bounds
     units: Mapping[str, Bounds]
-    """By unit of the saturation: tensor, fma, fp64, int, dram."""
     clock_ratio: Bounds
     """Of the unit that gives the saturation: min(1, f / f_ref)."""
 
@@ -150,10 +149,7 @@ def known_by_utilization(utilization: Utilization, saturation: Saturation, clock
 
 
 def observed(utilization: Utilization) -> Utilization:
-    """Return the utilization with bounds for the time that was observed alone, to integrate.
-
-    They are narrower than those of the interval, whose end is observed with the next one.
-    """
+    """Return the utilization with bounds for the time that was observed alone, to integrate."""
     ratio, memory = utilization.ratio, utilization.memory_ratio
     return replace(
         utilization,

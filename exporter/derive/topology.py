@@ -61,8 +61,7 @@ def _common(one: Device, other: Device) -> str | None:
 
 
 def numa_misaligned_ratio(process: Process, device: Device) -> float | None:
-    """Return the share of the CPUs that a process is allowed, CPUs that could be plugged in
-    included, that are not of its GPU's NUMA node."""
+    """Return the share of the CPUs that a process may use that are off its GPU's NUMA node."""
     allowed, near = _cpus(process.cpu_list), _cpus(device.cpu_affinity)
     return len(allowed - near) / len(allowed) if allowed and near else None
 

@@ -45,8 +45,7 @@ def busiest_pipe(activity: Activity) -> float:
 
 
 def reads_fma(activity: Activity) -> bool:
-    """Return whether all FP32 and FP16 units are read: together, or each, FP16 perhaps as part of
-    the tensor pipe."""
+    """Return whether all FP32 and FP16 units are read, FP16 perhaps as part of the tensor pipe."""
     fp16 = activity.fp16 is not None or activity.tensor_fp16 is not None
     if activity.fma is not None:
         return True

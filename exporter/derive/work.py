@@ -44,8 +44,7 @@ class Work:
     precisions: frozenset[str] | None = None
     """Tensor precisions that it may be in; None where that is not known of all of it."""
     flops_per_second_by_peak: Mapping[str, float] | None = None
-    """The same FLOP/s by the peak of the pipe that likely did them: bf16_tensor, fp32. None where
-    that cannot be told of all of it."""
+    """By the peak of the pipe that likely did it (bf16_tensor, fp32); None if that is not known."""
 
 
 class Rates(NamedTuple):
@@ -74,10 +73,7 @@ def rates_of_work(
     device: Device,
     precisions: Collection[str] | None,
 ) -> Rates | None:
-    """Return how fast work in these precisions can be done; None where no peak or clock is known.
-
-    One that is not known or has no published rate may be any; FP64 units count only then.
-    """
+    """Return how fast work in these precisions can be; a precision without a rate may be any."""
     peaks = ceilings.peak_flops_per_second
     seen, most = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
     clock = max(seen or 0.0, most or 0.0)
@@ -131,10 +127,7 @@ def busier(saturation: Saturation, work: Work, rates: Rates) -> Saturation:
 def pipe_estimates(
     work: Work, ceilings: Ceilings, vitals: Vitals, device: Device
 ) -> dict[str, float]:
-    """Return the likely activity of the pipes, tensor and fma, at the present clock.
-
-    Empty where it cannot be told which pipe did the work, or a peak or clock is not known.
-    """
+    """Return the likely activity of tensor and fma at the present clock; empty if not known."""
     found: dict[str, float] = {}
     clock = vitals.clock_hertz.get("sm")
     for precision, flops in (work.flops_per_second_by_peak or {}).items():
@@ -149,10 +142,7 @@ def pipe_estimates(
 
 
 def model_flops_utilization(work: Work, ceilings: Ceilings) -> float | None:
-    """Return MFU = sum of F / p over the precisions, p the datasheet peak (arXiv 2204.02311, B).
-
-    None where a precision or its peak is not known.
-    """
+    """Return MFU = sum of F / p, p the datasheet peak (arXiv 2204.02311, B); None without one."""
     found, peaks = 0.0, ceilings.peak_flops_per_second
     for precision, flops in (work.flops_per_second_by_peak or {}).items():
         if not peaks.get(precision):
@@ -162,10 +152,7 @@ def model_flops_utilization(work: Work, ceilings: Ceilings) -> float | None:
 
 
 def with_estimates(saturation: Saturation, pipes: Mapping[str, float]) -> Saturation:
-    """Return the saturation with the estimates of pipes that are not measured.
-
-    One above what the pipe can have done is wrong, and left out.
-    """
+    """Return the saturation with the estimates of pipes that are not measured and can be true."""
     unmeasured = saturation.unmeasured
     likely = {
         name: max(ratio, unmeasured[name].lower)

@@ -40,7 +40,6 @@ Pods = frozenset[str]
 """Each as NAMESPACE/NAME."""
 
 _Containers = Mapping[tuple[str, str], Collection[str]]
-"""The names of a pod's containers that a share is given to, by its namespace and name."""
 
 Name = tuple[str, str | int | None, int | str | None]
 """What a device is called by (mig_uuid, uuid, index, minor), so, and the GPU instance within it, or
@@ -65,10 +64,7 @@ def work_of_shares(
     shares: Sequence[OnShare],
     before: Mapping[ShareKey, ShareWork] = MappingProxyType({}),
 ) -> dict[ShareKey, ShareWork]:
-    """Return whose work is on each of these shares.
-
-    `reports` are in order of preference, and `before` is what this returned the last time.
-    """
+    """Return whose work is on each share; `reports` are in order of preference."""
     given, possible = _given(reports, shares)
     named: dict[str, Workload] = {}
     for report in reversed(reports):
@@ -219,8 +215,7 @@ def _inferred_pods(
     given: Mapping[ShareKey, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
-    """Return by UID the pods that only their GPUs identify: one pod, of one UID, has all that they
-    run on."""
+    """Return by UID the pods that are identified by the GPUs that their processes are on."""
     candidates: dict[str, dict[ShareKey, set[Workload]]] = {}
     for share in shares:
         containers = _containers_of_pods(given.get(share.key, ()))
@@ -324,8 +319,7 @@ def _job(member: Membership, named: Mapping[str, Workload]) -> tuple[str, str]:
 def _pod(
     member: Membership, containers: _Containers, named: Mapping[str, Workload]
 ) -> Workload | None:
-    """Return the container of a pod, completed by the name of its only one on the share; None for a
-    pod without a name on a share that pods have."""
+    """Return the container of a pod; None if nobody names the pod and pods have the share."""
     uid = member.pod_uid or ""
     known = (named.get(member.container_id or ""), named.get(uid))
     # A runtime may have a name for a container that belongs to a pod: the kubelet's counts.

@@ -14,7 +14,6 @@ from exporter.model.snapshot import BoardTotals
 from exporter.publisher.skipped_rounds import CountersOrDriver
 
 KEPT_SECONDS = 10.0
-"""How far back the energy of an interval can be read."""
 
 
 class BoardTotal:
@@ -27,7 +26,6 @@ class BoardTotal:
         """None while the driver does not report its total, and while our sum is incomplete."""
         self._sum = 0.0
         self.ours: bool | None = None
-        """Whether it is our own sum; None before there is any."""
 
     def follow(self, total: float | None) -> None:
         """Take the driver's total; None if the driver does not report it now."""
@@ -52,9 +50,7 @@ class BoardCounter(NamedTuple):
     field: str
     """The field of `BoardTotals`."""
     driver: Callable[[Vitals], float | None] = lambda _: None
-    """The driver's total."""
     counted: Callable[[Activity], float | None] = lambda _: None
-    """The increment by the hardware counters."""
     read: Callable[[Vitals, float], float | None] = lambda *_: None
     """The increment by the driver's readings, used where the hardware counters have none."""
     label: str | None = None

@@ -45,17 +45,14 @@ class TrackedGpu:
         self.host_states: dict[str, str] = {}
         """By group: why the processes on its shares cannot be looked at from outside."""
         self.reading: Reading | None = None
-        """The last reading that was integrated."""
         self.problem: str | None = None
         self.seen_at = now
         """Monotonic time of the last reading, or at which it was last found suspended."""
         self._specs = specs
         self._rules = rules
         self._engine = False
-        """Whether a process has loaded Transformer Engine."""
         self._counts = counts
         self._ceilings_of: tuple[object, ...] = ()
-        """What the ceilings were last set for."""
         self._fault: str | None = None
         self._logged_fault: type[Exception] | None = None
         """The type of error that was logged last; None once the GPU is up again."""
@@ -110,8 +107,7 @@ class TrackedGpu:
         return f"{FAULT}: {type(error).__name__}"
 
     def _set_ceilings(self, precision: str | None) -> None:
-        """Set the ceilings, with tensor work in the precision that the jobs report, else in the
-        configured one, else in FP8 where a process loaded Transformer Engine."""
+        """Set the ceilings: in the jobs' precision, else the configured one, else FP8 by engine."""
         wanted = self._rules.precision or (FP8 if self._engine else None)
         self.ceilings = self._specs.ceilings(self.device, wanted)
         if precision is not None and self.ceilings is not None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data stalls seen from outside: which processes are watched, and what their threads show of the
-idle time of the shares that they hold."""
+"""Data stalls seen from outside: which processes are watched, and what their threads show."""
 
 from __future__ import annotations
 
@@ -24,13 +23,12 @@ PROCFS = "procfs"
 GAP_RATIO = 0.05
 """A held GPU that is idle for this part of an interval has idle gaps."""
 WATCHED_SECONDS = 30.0
-"""It is watched for so long after the last such interval."""
 NEVER_WAITING = frozenset({"serving", "notebook", "display", "system"})
 """Classes of work that wait for people and requests."""
 
 
 class Outside:
-    """The processes that are watched, one for each share; for the publisher's thread."""
+    """The processes that are watched, one for each share."""
 
     def __init__(self, source: HostSource | None) -> None:
         self._source = source
@@ -50,8 +48,7 @@ class Outside:
     def settle(
         self, gpus: Mapping[str, TrackedGpu], claims: Claims, rules: IdleRules, now: float
     ) -> None:
-        """Take the samples since the last tick, after the GPUs were read; add them to their totals,
-        and choose what to watch."""
+        """Add the samples since the last tick to the GPUs' totals, and choose what to watch."""
         if self._source is None:
             return
         found = self._source.take()
@@ -84,10 +81,7 @@ class Outside:
     def _wanted(
         self, gpus: Mapping[str, TrackedGpu], rules: IdleRules, now: float
     ) -> dict[Place, int]:
-        """Return the process to watch by share: the only one that holds it, while it has idle gaps.
-
-        Where several hold a share, nobody knows for which of them it is idle.
-        """
+        """Return the process to watch by share: its only holder, while it has idle gaps."""
         found: dict[Place, int] = {}
         for uuid, gpu in gpus.items():
             _, readings = gpu.last_shares
@@ -109,8 +103,7 @@ class Outside:
 
 
 def sole_holder(processes: tuple[Process, ...], rules: IdleRules) -> int | None:
-    """Return the process that alone computes on a share; None if it may wait for people or
-    requests, if several do, or if MPS may hide some."""
+    """Return the process that alone computes on a share; None if it may wait for people."""
     holders = holding(processes, rules)
     pids = {process.pid for process in holders}
     if len(pids) != 1 or any(process.kind == "mps" for process in processes):
@@ -124,7 +117,6 @@ class WatchedProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.window: Window | None = None
-        """The last complete one; None where nothing can be said of it."""
         self.host: HostActivity | None = None
         self.problems: Mapping[str, str] = {}
         self._states: deque[ThreadStates] = deque()
@@ -132,7 +124,6 @@ class WatchedProcess:
         self._ticks: deque[float] = deque()
         """Monotonic times to which the share was read, of which not all is seen yet."""
         self._begin: Mark | None = None
-        """Where the open window begins."""
 
     def take(self, seen: Seen) -> None:
         """Take the source's samples since the last tick."""

@@ -28,8 +28,7 @@ TAKEOVER_SECONDS = 2.5
 """A limiter that leads by this much within the window replaces the one shown."""
 USUAL_SECONDS = 30.0
 USUAL_LEAD_SECONDS = 3.0
-"""Or it leads by this much over an exponential average of 30 s, in which bursts and pauses of up to
-5 s do not lead by turns."""
+"""Or over an exponential average of 30 s, in which bursts of up to 5 s do not lead by turns."""
 
 
 class SteadyLimiter:
@@ -66,7 +65,6 @@ class Settled(NamedTuple):
     """Integrals of the settled part of the utilization's upper bound, in seconds."""
 
     seconds: float = 0.0
-    """Length of the intervals."""
     compute: float = 0.0
     memory: float = 0.0
     """An interval without this reading counts as busy."""
@@ -138,13 +136,11 @@ class _Mark(NamedTuple):
     saturation: _Bounded = _Bounded()
     settled: Settled = Settled()
     traffic: _Bounded = _Bounded()
-    """Traffic of device memory, in bytes."""
     unread: float = 0.0
     """Seconds in which a unit that does work was not read."""
     units: Mapping[str, float] = {}
     """Integral of the saturation, by the busiest unit."""
     watts: float | None = None
-    """Mean power of the board."""
     dram_estimate: _Mean = _Mean()
     traffic_estimate: _Mean = _Mean()
     """0 where there is an estimate of the activity alone."""

@@ -53,12 +53,11 @@ def _without_user(workload: Workload) -> Workload:
 
 
 class WithoutSerials:
-    """Removes serial numbers from the reports on GPUs; the same device stays the same object, so
-    that rendered lines are reused."""
+    """Removes serial numbers; the same device stays the same object, so that lines are reused."""
 
     def __init__(self) -> None:
         self._devices: dict[int, tuple[Device, Device]] = {}
-        """By the report's index: the last device, and its copy without the serial number."""
+        """By index: the last device, and its copy without the serial number."""
 
     def report(self, report: SlotReport) -> SlotReport:
         """Return the report of a GPU without its serial number."""

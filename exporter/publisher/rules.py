@@ -21,9 +21,8 @@ class Rules:
     precision: str | None = None
     idle: IdleRules = field(default_factory=IdleRules)
     owners: bool = True
-    """Whether the snapshot has the owners of processes and training jobs."""
+    """Of processes and training jobs."""
     serials: bool = True
-    """Whether the snapshot has the serial numbers of GPUs."""
 
     @property
     def longest_interval_seconds(self) -> float:
@@ -32,9 +31,6 @@ class Rules:
 
     @property
     def stale_after_seconds(self) -> float:
-        """The age at which a reading is stale.
-
-        Half an interval less than the documented age, so that jitter does not add a fourth tick.
-        """
+        """The age at which a reading is stale: half an interval less than documented (jitter)."""
         interval = self.interval_seconds
         return stale_after_seconds(interval) - min(interval, 1.0) / 2

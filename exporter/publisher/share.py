@@ -53,7 +53,6 @@ class Round(NamedTuple):
     last: Reading | None
     """The reading before; None at the first one and after a gap."""
     seconds: float
-    """0 without a reading before."""
 
 
 def within_gap(activity: Activity | None, rules: Rules) -> Activity | None:
@@ -85,7 +84,6 @@ class TrackedShare:
         self._answered_at: float | None = None
         """Monotonic time of the last activity, or of the first reading and after a gap."""
         self._counted_by: str | None = None
-        """Its source."""
         self._skipped: list[BoardRound] = []
         """Those for which the counters gave no activity."""
         self.work = NO_WORK
@@ -94,7 +92,6 @@ class TrackedShare:
         self.host: HostActivity | None = None
         self.orphaned_seconds: float | None = None
         self._observed_until: float | None = None
-        """Monotonic time of the last interval that shows whether the share was idle."""
 
     def integrate(
         self,

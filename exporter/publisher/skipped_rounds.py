@@ -18,14 +18,11 @@ class BoardRound(NamedTuple):
     seconds: float
     vitals: Vitals
     previous: Vitals | None
-    """The vitals of the round before."""
     energy_joules: float | None
-    """Energy of the board in this round."""
 
 
 def covered_rounds(lengths: Sequence[float], seconds: float) -> int:
-    """Return of how many of the last rounds, of these lengths, the middle lies within `seconds`:
-    board and counters are not read at the same moment."""
+    """Return of how many of the last rounds the middle lies within `seconds`."""
     count, back = 0, 0.0
     for length in reversed(lengths):
         if back + length / 2 > seconds:

@@ -51,7 +51,7 @@ class Publisher:
         host: HostSource | None = None,
         pace: float = 1.0,
     ) -> None:
-        """Connect the parts; `clock` runs `pace` times as fast as real time."""
+        """`clock` runs `pace` times as fast as real time."""
         self._readers = readers
         self._specs = specs
         self._rules = rules
@@ -63,7 +63,6 @@ class Publisher:
         self._collectives = collectives
         beside = (*workloads, collectives, host)
         self._beside = [each for each in beside if each is not None]
-        """The sources of the node that are in use."""
         self.outside = Outside(host)
         self._gpus: dict[str, TrackedGpu] = {}
         self._linked: list[Device] = []
@@ -148,7 +147,6 @@ class Publisher:
                 gpu.reconfigure(self._specs, self._rules)
 
     def _slot_reports(self) -> Sequence[SlotReport]:
-        """Return the report on every GPU, redacted as configured."""
         reports = self._readers.reports()
         if not self._rules.owners:
             reports = [without_owners(report) for report in reports]

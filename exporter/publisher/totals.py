@@ -35,7 +35,6 @@ class Interval(NamedTuple):
 
     utilization: Utilization | None
     activity: Activity | None
-    """With ratios cut to 1."""
     derived: Derived
     energy_joules: float | None
     """Of the board; None if not known, and for a MIG instance."""
@@ -49,7 +48,6 @@ class Interval(NamedTuple):
 
 
 Added = Callable[[Interval], Rate]
-"""Returns the increment of a total."""
 
 
 def _busy(interval: Interval) -> Rate:
@@ -63,8 +61,7 @@ def _observed(interval: Interval) -> Rate:
 
 
 def _rate(path: str) -> Added:
-    """Add the number or numbers at a path below the interval x its length; nothing where a part of
-    the path is None."""
+    """Add what is at a path below the interval x its length; nothing where a part of it is None."""
     names = path.split(".")
 
     def added(interval: Interval) -> Rate:
@@ -159,7 +156,6 @@ class ShareIntegral:
         """By source: activities above 1 by more than a rounding error."""
         self.shared_time = SharedTime()
         self._sums: dict[str, Any] = {}
-        """By field of `ShareTotals`."""
         self._since = self._last_busy = started_unix_seconds
         self._idle_for: float | None = None
         self._seen_busy: float | None = None

@@ -39,7 +39,6 @@ TOLERATED_RATIO = 0.02
 
 class _Statement(NamedTuple):
     seconds: float
-    """The monotonic time of a report."""
     flops: float
 
 
@@ -53,7 +52,6 @@ class StatedWork:
     """
 
     def __init__(self, disbelieved: Counter[str] | None = None) -> None:
-        """Count in `disbelieved` the minutes in which more was reported than the GPU can do."""
         self._disbelieved = Counter() if disbelieved is None else disbelieved
         self.lower: float | None = None
         """The lower bound of the share's total FLOPs; it never falls."""
@@ -70,7 +68,6 @@ class StatedWork:
         self._largest: dict[str, float] = {}
         """By report id: the largest growth between two reports."""
         self._ended = 0.0
-        """Its sum over ended processes."""
         self._over_since: float | None = None
         self._measured = False
         self._history: dict[str, deque[_Statement]] = {}
@@ -177,8 +174,7 @@ class StatedWork:
 def with_work(
     share: Share, stated: StatedWork, reading: Reading, *, steady: Callable[[], bool]
 ) -> Share:
-    """Return a share with the FLOPs that its jobs report, which raise the lower bounds of the last
-    10 s and, while the GPU is `steady`, those of the last interval."""
+    """Return a share with its jobs' FLOPs, which bound the last interval only while `steady`."""
     if stated.lower is not None and stated.lower != share.totals.flops_lower:
         share = replace(share, totals=replace(share.totals, flops_lower=stated.lower))
     work, recent, ceilings = stated.work, share.recent, share.ceilings

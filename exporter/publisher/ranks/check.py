@@ -21,7 +21,6 @@ class StallCheck:
     """
 
     def __init__(self, disbelieved: Counter[str]) -> None:
-        """Count in `disbelieved` the windows in which an excess was dropped."""
         self._disbelieved = disbelieved
         self.passed: Mapping[str, float] = {}
         """By phase: the accepted seconds; the same object as the claim while all is accepted."""
@@ -31,7 +30,7 @@ class StallCheck:
         self._dropped = 0.0
         """The part of the excess that is never accepted, of windows that have ended."""
         self._start = (0.0, 0.0, 0.0)
-        """Monotonic time, observed and idle seconds at the start of the window."""
+        """Monotonic time, observed and idle seconds."""
         self._passed_in_window = 0.0
 
     def add(self, claimed: Mapping[str, float], now: float, observed: float, idle: float) -> None:

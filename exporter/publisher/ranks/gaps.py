@@ -28,12 +28,9 @@ class _Interval(NamedTuple):
     start: float
     end: float
     before: GapTimes
-    """The times at its start."""
     after: GapTimes
-    """The times at its end."""
 
     def at(self, monotonic: float) -> GapTimes:
-        """Return the times at a moment within it."""
         (observed, idle, least, most), after = self.before, self.after
         passed, left = monotonic - self.start, self.end - monotonic
         return GapTimes(
@@ -53,7 +50,6 @@ class GapClock:
         self.end: float | None = None
         """Monotonic time of the end of the last observed interval."""
         self._total = GapTimes(0.0, 0.0, 0.0, 0.0)
-        """The times at `end`."""
         self._lag = 0.0
         self._intervals: deque[_Interval] = deque(maxlen=KEPT_INTERVALS)
 

@@ -20,15 +20,13 @@ class Place(NamedTuple):
 NOWHERE = Place(None, None)
 
 GpuShares = tuple[Device, Sequence[ShareReading]]
-"""A GPU and its shares."""
 
 Listed = Mapping[str, frozenset[int]]
 """By UUID of the GPU: the pids of the processes that the driver lists on any of its shares."""
 
 
 def locate(report: TrainingReport, gpus: Iterable[GpuShares]) -> Place | None:
-    """Return where a process runs: by the device that it reports, else by its pid; None if neither
-    names a GPU of this node.
+    """Return where a process runs, by its device, else by its pid; None if neither is of this node.
 
     Under MIG some runtimes report the parent's UUID, and older drivers call a MIG device
     ``MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>``.
@@ -78,8 +76,7 @@ def listed_processes(gpus: Iterable[GpuShares]) -> Listed:
 
 
 def verified(reports: Iterable[TrainingReport], place: Place, listed: Listed) -> bool | None:
-    """Return whether the driver lists one of these processes, or an ancestor, on the GPU; None for
-    a place without one."""
+    """Return whether the driver lists one of these or an ancestor there; None for no GPU."""
     if place.uuid is None:
         return None
     pids = listed.get(place.uuid, frozenset())

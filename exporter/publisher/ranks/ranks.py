@@ -43,11 +43,8 @@ class WorkClaim(NamedTuple):
 
     report_id: str
     seconds: float
-    """The monotonic time of the report."""
     flops: float
-    """Since the process began."""
     precision: str | None
-    """The name that the job reports."""
     is_done: bool = True
     """Whether the GPU has finished it; else it may only have been launched."""
 
@@ -71,10 +68,8 @@ class Ranks:
         self.disbelieved = Counter() if disbelieved is None else disbelieved
         """By reason: the minutes in which a claim was cut to what the GPU can have done."""
         self.claims = Claims()
-        """By the last reports."""
         self._names = JobNames()
         self._keys: dict[str, _RankKey] = {}
-        """By report id; a key never changes."""
         self._searched: dict[str, float] = {}
         """Since when its GPU is not found; infinite once that was logged."""
         self._lost_logged_at = float("-inf")
@@ -220,8 +215,7 @@ def _order(item: tuple[_RankKey, RankRecord]) -> tuple[str, int, str]:
 
 
 class JobNames:
-    """Assigns each job a unique name, which it keeps while it is known: one name of two users is
-    two jobs."""
+    """Assigns each job a name that is unique: one name of two users is two jobs."""
 
     def __init__(self) -> None:
         self._names: dict[Job, str] = {}

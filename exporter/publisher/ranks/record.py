@@ -43,25 +43,20 @@ class RankRecord:
 
     def __init__(self, disbelieved: Counter[str]) -> None:
         self.last: dict[str, TrainingReport] = {}
-        """By report id."""
         self.newest: TrainingReport
         """The newest report; set by the first `put`."""
         self.alive = 0
-        """How many of its processes are alive."""
         self.run_seconds = 0.0
         """The longest loop time of the processes that are alive, else that of the newest."""
         self.verified: bool | None = None
-        """Whether the driver lists it on its GPU; None for a rank without a GPU."""
         self.since: float | None = float("inf")
         """Unix time at which the first of its processes started; None if that is not known."""
         self.check = StallCheck(disbelieved)
         self.waits = Waits()
         self.announced_ratio = 0.0
-        """Share of the last interval spent in announced waits for data."""
         self._retired: dict[str, TrainingTotals] = {}
         """By report id: totals of processes that are gone but may report again."""
         self._folded: TrainingTotals | None = None
-        """The sum of totals evicted from `_retired`."""
         self._totals = TrainingTotals()
         self._summed = False
         self._reported_at = self._noted_at = float("-inf")

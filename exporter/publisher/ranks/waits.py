@@ -33,21 +33,17 @@ class RankSummary(NamedTuple):
     """What the processes of a rank reported, added up."""
 
     seconds: float
-    """The monotonic time of receipt."""
     wait: float | None
     """Total wait for data, in seconds; None where not measured."""
     stall: float | None
     """Total data stall, in seconds; None where not measured."""
     loop_seconds: float
-    """The wall time of its loops."""
     waiting: bool
     """Whether its only process has announced a wait for data."""
     announces: bool
     """Whether a process announces its long waits."""
     several: bool
-    """Whether more than one of its processes is alive."""
     ending: bool
-    """Whether none of its processes is alive."""
 
 
 class _Point(NamedTuple):
@@ -79,11 +75,9 @@ class Waits:
         self.bounds: Bounds | None = None
         """The stall's share of the last complete window; None where the stall is measured."""
         self.bounded = False
-        """Whether the stall is inferred from windows."""
         self._windows: list[Window] = []
         self._last: RankSummary | None = None
         self._times = _UNSEEN
-        """Times of the GPU at that report."""
         self._seen = False
         """Whether the GPU was read then."""
         self._window: StallWindow | None = None

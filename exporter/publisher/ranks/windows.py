@@ -31,11 +31,9 @@ class Mark(NamedTuple):
     """The totals at a report."""
 
     seconds: float
-    """The monotonic time of receipt."""
     wait: float
     """The rank's wait for data, in seconds."""
     times: GapTimes
-    """Observed and idle time of the share."""
 
 
 class Window(NamedTuple):
@@ -72,7 +70,6 @@ class StallWindow:
     def __init__(self, begin: Mark) -> None:
         self._begin = self._last = begin
         self._lower = self._upper = 0.0
-        """The sums over its pieces."""
         self._announced_upper = 0.0
         self._other_lower = self._other_idle = self._other_seconds = 0.0
         self._several = False
@@ -136,7 +133,6 @@ class SharedStall:
 
     def __init__(self) -> None:
         self._counted: deque[_Added] = deque()
-        """The windows in the lower total."""
         self._uppers: dict[object, tuple[float, float]] = {}
         """By rank: where its window began, and its upper bound so far."""
         self._least = self._most = 0.0
@@ -145,8 +141,7 @@ class SharedStall:
         """The sum of their upper bounds, and what of it was added to the upper total."""
 
     def add(self, rank: object, window: Window, *, alone: bool) -> Bounds:
-        """Return what a window that grew adds to the lower and upper total, in seconds; `alone` if
-        no other rank of this share has a window now."""
+        """Return what a window adds to the totals (s); `alone` if no other rank has one now."""
         return Bounds(self._lower(rank, window), self._upper(rank, window, alone=alone))
 
     def _lower(self, rank: object, window: Window) -> float:

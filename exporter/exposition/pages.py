@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 K = TypeVar("K")
-"""The key of a page, such as its format."""
 
 LATELY = 3
 """A page that is requested at least once in so many snapshots is rendered in advance."""
@@ -40,10 +39,9 @@ def encoded(data: bytes, zipped: bool) -> bytes:
 
 
 class _Asked(NamedTuple):
-    """The last request of a page."""
+    """The last request of a page, by the number of the snapshot."""
 
     at: int
-    """The number of the snapshot."""
     gap: int = 0
     """By how many snapshots it came after the request before; 0 of a first request."""
     regular: bool = False
@@ -67,7 +65,6 @@ class Variants(Generic[K]):
     """
 
     def __init__(self, lock: threading.Lock, make: Callable[[K], bytes]) -> None:
-        """Take the lock under which `make` renders a page."""
         self._lock = lock
         self._make = make
         self._snapshots = 0
@@ -168,10 +165,7 @@ class Pages:
         return self._own.ready(form, zipped)
 
     def page(self, form: Format, zipped: bool) -> bytes:
-        """Return the page of the latest snapshot, from the cache if it is there.
-
-        Before the first snapshot it holds the exporter's own state only.
-        """
+        """Return the page of the latest snapshot; before the first, of the exporter alone."""
         return self._own.page(form, zipped)
 
     def filtered(self, names: Iterable[str], form: Format, zipped: bool) -> bytes:

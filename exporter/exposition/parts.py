@@ -74,7 +74,7 @@ class Part(Generic[T]):
 
     scope: Scope
     pick: Callable[[Any], T | None]
-    """Takes the `Gpu`, the `Share`, the states by group, the `Rank` or the `Node`, by scope."""
+    """Takes the `Gpu`, `Share`, states by group, `Rank` or `Node`, by scope."""
 
     def one(self, read: Callable[[T], Number | None]) -> ValueReader:
         """Read one value, or None."""

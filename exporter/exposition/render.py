@@ -46,7 +46,7 @@ class RenderOptions:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One rendered family: names, heading in each format, sample lines."""
+    """One rendered family."""
 
     names: tuple[str, str]
     """As exposed, and without ``_total`` or ``_info``."""

@@ -14,7 +14,6 @@ CONNECTION_REFUSALS: Mapping[str, str] = {
     "client_name": "the client's certificate has none of the allowed names",
     "web_config": "the web configuration cannot be used",
 }
-"""Why a connection was refused."""
 
 REQUEST_REFUSALS: Mapping[str, str] = {
     "malformed": "it is not HTTP/1.1 or 1.0, or not of the methods that are answered",
@@ -53,4 +52,4 @@ class Daemon:
     )
     log_lines_dropped_total: int = 0
     web_config_ok: bool | None = None
-    """Whether the file of --web.config.file is valid; None without one."""
+    """None without a file of --web.config.file."""

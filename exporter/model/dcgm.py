@@ -38,12 +38,12 @@ class ProfilingField(NamedTuple):
 
     @property
     def highest(self) -> float:
-        """The highest value that it can have."""
+        """The highest plausible value."""
         return HIGHEST_RATE if self.is_rate else HIGHEST_RATIO
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of both generations."""
+        """Both names."""
         return tuple(dict.fromkeys((PREFIX + self.legacy, PREFIX + self.current)))
 
 

@@ -20,11 +20,8 @@ class CounterState:
     """The state of a counter source that reads all GPUs at once."""
 
     up: bool
-    """Whether it answers."""
     failures_total: int = 0
-    """Failed reads of all GPUs together."""
     read_seconds: float | None = None
-    """Duration of the last read of all GPUs."""
 
 
 NO_COUNTER_STATES: Mapping[str, CounterState] = MappingProxyType({})
@@ -65,7 +62,6 @@ class TrainingReports(Protocol):
     """The reports of training jobs, from a socket or simulated."""
 
     name: str
-    """The source whose state the publisher shows for these reports."""
 
     def reports(self) -> Sequence[TrainingReport]:
         """Return the last report of every process."""

@@ -25,7 +25,7 @@ THROTTLE_REASONS = (
     "board_limit",
     "reliability",
 )
-"""The throttle reasons, as ``gpu_throttle_seconds_total`` names them."""
+"""As ``gpu_throttle_seconds_total`` names them."""
 
 LONGEST_AGE_SECONDS = 5.0
 """An activity that is older than this when it is read belongs to an earlier interval."""
@@ -33,7 +33,6 @@ LONGEST_AGE_SECONDS = 5.0
 PROCESS_KINDS = ("compute", "graphics", "mps")
 COMPUTE_KINDS = ("compute", "mps")
 WORK_CLASSES = ("training", "serving", "notebook", "display", "system", "other")
-"""The classes of work of a process."""
 COMMAND_LENGTH = 15
 """The kernel cuts a process name in /proc/PID/comm at 15 bytes (TASK_COMM_LEN)."""
 
@@ -148,8 +147,7 @@ class Device:
     """The NUMA node that it is attached to; `numa_node` is that of its own memory."""
     c2c_bandwidth_bytes_per_second: float | None = None
     coherent_memory: bool = False
-    """True where GPU and CPU share one address space (Grace, GB10, Jetson): used memory means
-    little."""
+    """True where GPU and CPU share one address space (Grace, GB10, Jetson)."""
     virtualized: bool = False
     """True in a vGPU guest: utilization covers other guests too."""
     modes: Mapping[str, str] = field(default_factory=dict)
@@ -201,13 +199,11 @@ class Process:
 
     pid: int
     kind: str
-    """One of ``PROCESS_KINDS``."""
     used_bytes: int | None = None
     command: str | None = None
     """The command's name from /proc, at most 32 bytes; never its arguments."""
     owner: str | None = None
     work_class: str | None = None
-    """One of ``WORK_CLASSES``."""
     membership: Membership | None = None
     """The workload that its control group names; None if that cannot be read."""
     sm_utilization_ratio: float | None = None
@@ -272,7 +268,6 @@ class Activity:
     c2c_transmit_bytes: float | None = None
     c2c_receive_bytes: float | None = None
     age_seconds: float | None = None
-    """Its age when it was read, for sources that cache."""
     unseen_seconds: float | None = None
     """Seconds of the interval that it may not cover."""
     lag_seconds: float | None = None
@@ -329,13 +324,12 @@ class Vitals:
     temperature_celsius: float | None = None
     memory_temperature_celsius: float | None = None
     clock_hertz: Mapping[str, float] = field(default_factory=dict)
-    """By clock: sm, memory, graphics, video; the last two at the slow cadence."""
+    """By clock: sm, memory; at the slow cadence also graphics and video."""
     busy_sm_clock_hertz: float | None = None
     """SM clock averaged over the busy time since the last read, where the driver samples it."""
     mean_sm_clock_hertz: float | None = None
     """SM clock averaged over all of the time since the last read, where the driver samples it."""
     throttle_reasons: frozenset[str] | None = None
-    """The present throttle reasons, by the names of ``gpu_throttle_seconds_total``."""
     throttle_seconds: Mapping[str, float] = field(default_factory=dict)
     """The driver's totals; also ``thermal``, the sum of both thermal reasons, and
     ``low_utilization``, which is not throttling."""
@@ -430,7 +424,6 @@ class Reading:
     timestamp_seconds: float
     """Unix time at which the fast readings were taken."""
     monotonic_seconds: float
-    """The same moment on a clock that never steps."""
     vitals: Vitals
     board: Board
     shares: tuple[ShareReading, ...]

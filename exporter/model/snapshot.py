@@ -85,8 +85,7 @@ also its upper bound, where that was checked."""
 DRAM_PER_MEMORY_UTILIZATION = 0.77
 """DRAM activity over the driver's memory utilization in published readings of V100, T4 and B300."""
 DRAM_ESTIMATE_ERROR_RATIO = 0.12
-"""How far DRAM activity was from its estimate in nine of ten of these readings; 0.04 in the mean.
-"""
+"""DRAM activity was so near its estimate in nine of ten of these readings; 0.04 in the mean."""
 LEAST_OF_DRAM_ESTIMATE = 1 / 3
 """DRAM activity was at least this part of its estimate in all of these readings."""
 
@@ -214,19 +213,15 @@ class ShareTotals:
     tensor_op_active_seconds: Mapping[str, float] = field(default_factory=dict)
     saturation_seconds: float | None = None
     time_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By time part."""
     time_lower_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By time part, where it is only bounded; the next one too."""
+    """Where the parts are only bounded."""
     time_upper_seconds: Mapping[str, float] = field(default_factory=dict)
     flops: Mapping[str, float] = field(default_factory=dict)
-    """By precision."""
     flops_lower: float | None = None
     flops_upper: float | None = None
     dram_bytes: float | None = None
     roof_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By basis: the integral of `Roofline.roof_ratio`."""
     limited_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By limiter."""
     idle_seconds: float | None = None
     held_idle_seconds: float | None = None
     idle_energy_joules: float | None = None
@@ -254,7 +249,7 @@ class Recent(WorkRates):
     """
 
     seconds: float
-    """How long it was observed by counters, else by its utilization."""
+    """Observed by counters, else by its utilization."""
     busy_ratio: float | None = None
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
@@ -267,11 +262,8 @@ class Recent(WorkRates):
     active_ratio: Mapping[str, float] = field(default_factory=dict)
     """By counter: engine, sm, dram, tensor, fp64, fp32, fp16, int."""
     time_parts: Mapping[str, float] = field(default_factory=dict)
-    """By time part, each 0 to 1."""
     time_bounds: Mapping[str, Bounds] = field(default_factory=dict)
-    """By time part, where it is only bounded."""
     limited_ratio: Mapping[str, float] = field(default_factory=dict)
-    """By limiter: its share of time."""
     limiter: str | None = None
     """The limiter of most of the time, with hysteresis."""
     estimates: Mapping[str, float] = field(default_factory=dict)
@@ -301,14 +293,11 @@ class Diagnosis:
     """A known cause that the evidence shows for a share."""
 
     cause: str
-    """Its slug, as ``gpu_diagnosis`` names it."""
     job: str | None = None
-    """The training job that it is about."""
     evidence: Mapping[str, float] = field(default_factory=dict)
     """The numbers that decided, by name."""
     recoverable_lower_seconds: float | None = None
-    """At least so much it has cost since the exporter knows the job or the share, in GPU-seconds.
-    """
+    """What it has cost since the exporter knows the job or the share, in GPU-seconds."""
     recoverable_upper_seconds: float | None = None
 
 
@@ -328,7 +317,6 @@ class Share:
     holder: Holder | None = None
     """Exactly one while the share is held."""
     work: ShareWork = NO_WORK
-    """The workloads on it, and whether a scheduler has allocated it."""
     activity: Activity | None = None
     saturation: Saturation | None = None
     time_parts: TimeParts | None = None
@@ -336,18 +324,14 @@ class Share:
     """By time part, where `time_parts` is not known but bounded."""
     roofline: Roofline | None = None
     limiter: str | None = None
-    """What limited the last interval."""
     recent: Recent | None = None
-    """None before the second reading."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     """By method of inference (client, procfs): bounds of the data stall, where that is not
     measured."""
     host: HostActivity | None = None
-    """What the processes that hold it do on the host, seen from outside."""
     orphaned_seconds: float | None = None
     """For how long all that computes on it have been workers of data loaders; None if others do."""
     diagnoses: tuple[Diagnosis, ...] = ()
-    """The known causes that its readings and its jobs show now."""
     missing_evidence: tuple[str, ...] = ()
     """What would have to be known to tell the cause, where it waits for data and none is shown."""
 
@@ -399,7 +383,6 @@ class Gpu:
     peers: tuple[Peer, ...] = ()
     """Those with a known link, also of a GPU that is down."""
     states: Mapping[str, str] = field(default_factory=dict)
-    """As in `Reading`; the next one too."""
     cadence_age_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -414,9 +397,8 @@ class Rank:
     """None for a rank that uses none."""
     gpu_instance: int | None
     totals: TrainingTotals
-    """They never fall while the rank is known."""
     processes: int
-    """How many are alive."""
+    """Alive ones."""
     run_seconds: float
     """Wall time of the training loops of the present run; a restart resets it."""
     last_report_timestamp_seconds: float
@@ -433,15 +415,14 @@ class Rank:
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream was empty; None where not measured."""
     owner: str | None = None
-    """The user; None if not known, and with --no-process.owner."""
+    """None also with --no-process.owner."""
     verified: bool | None = None
     """Whether the driver lists a process of it on the device; None for a rank without one."""
     degraded: tuple[str, ...] = ()
-    """What is not measured or not verified, by the names of ``TRAINING_DEGRADATIONS``."""
+    """By the names of ``TRAINING_DEGRADATIONS``."""
     phase: str | None = None
     """The phase in its last report; None if it named none."""
     host: HostActivity | None = None
-    """What its loader's workers did lately, as it reports it."""
 
     @property
     def waiting_for_data(self) -> bool:
@@ -454,7 +435,6 @@ class TrainingState:
     """How many reports of training jobs were accepted and refused."""
 
     reports_total: int = 0
-    """Accepted."""
     rejected_total: Mapping[str, int] = field(default_factory=dict)
     """By reason; every reason is listed."""
     quota_hits_total: Mapping[str, int] = field(default_factory=dict)

@@ -75,7 +75,6 @@ class TrainingTotals:
     batches: float = 0.0
     samples: float | None = None
     step_seconds: float = 0.0
-    """Wall time of the training loops."""
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
     """Host time by phase; phases exclude each other. A phase that is missing is not measured."""
     phase_gpu_idle_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -127,14 +126,12 @@ class TrainingReport:
     precision: str | None = None
     """What the model computes in: fp32, tf32, bf16, fp16, fp8 ..."""
     instrumentation: str = "client"
-    """client or auto."""
     loader: Loader = field(default_factory=Loader)
     host: HostActivity | None = None
-    """What its workers did lately, as it sees them itself."""
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()
-    """What is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
+    """By the names of ``TRAINING_DEGRADATIONS``."""
     flops_launched: bool = False
     """Whether its FLOPs are launched, and maybe not finished yet."""
     phase: str | None = None

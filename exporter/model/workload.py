@@ -19,9 +19,7 @@ class Workload:
     namespace: str = ""
     pod: str = ""
     container: str = ""
-    """Its name, or empty."""
     job: str = ""
-    """Slurm's job id."""
     user: str = ""
     step: str = ""
     """Of the job: a number, batch, extern or interactive."""
@@ -37,7 +35,6 @@ class Membership:
 
     pod_uid: str | None = None
     container_id: str | None = None
-    """64 hexadecimal digits."""
     runtime: str | None = None
     """docker, podman, containerd or cri-o."""
     slurm_job: str | None = None
@@ -52,7 +49,6 @@ class DeviceName:
 
     mig_uuid: str | None = None
     uuid: str | None = None
-    """Of the physical GPU."""
     index: int | None = None
     """As the driver numbers GPUs."""
     minor: int | None = None
@@ -70,7 +66,6 @@ class Allocation:
     device: DeviceName
     workload: Workload
     replica: str = ""
-    """The replica of a shared device."""
     claim: str = ""
     """NAMESPACE/NAME of its resource claim."""
 

@@ -124,7 +124,6 @@ def _throttled(reason: str) -> ValueReader:
 
 
 def _ecc_errors(severity: str, *, lifetime: bool = False) -> ValueReader:
-    """Read the errors of all places together."""
 
     def read(health: Health) -> int | None:
         counts = health.ecc_lifetime_errors if lifetime else health.ecc_errors_total
@@ -297,7 +296,6 @@ _MEANING: Mapping[str, str] = {
     name: meaning
     for name, _, meaning in (line.partition(" ") for line in _MEANINGS.strip().splitlines())
 }
-"""By name of the first generation."""
 
 _READERS: Mapping[str, ValueReader] = {
     "SM_CLOCK": VITALS.one(lambda v: v.clock_hertz.get("sm")),

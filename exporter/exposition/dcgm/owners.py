@@ -46,7 +46,7 @@ _PART_OF_INSTANCE = re.compile(r"^\d+c\.")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The labels of a GPU or instance, as text and in parts."""
+    """The labels of a GPU or instance."""
 
     text: str
     """All labels, between the braces of a sample."""
@@ -54,7 +54,6 @@ class Owner:
     labels: Pairs
     """The driver's version and the labels of the pod."""
     attributes: Pairs
-    """Labels of the workload on it."""
 
     def of(self, own: Iterable[tuple[str, str]]) -> str:
         """Return the labels of a series with labels of its own; an error's are attributes."""

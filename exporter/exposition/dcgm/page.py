@@ -39,7 +39,6 @@ class _Lines:
         self._write = form.unit.write
         self._heading = f"# HELP {form.name} {field.help(names)}\n# TYPE {form.name} {form.kind}\n"
         self._last: dict[str, tuple[float, str]] = {}
-        """By labels: the value, and the line for it."""
 
     def text(self, found: _Found) -> str:
         """Return heading and lines; empty without a value."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from exporter.model.reading import Place
 from exporter.model.snapshot import RECENT_SECONDS, Bounds, Rank, Recent, Share
-
-Place = tuple[str | None, int | None]
-"""UUID of a physical GPU and the GPU instance on it."""
 
 
 def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
@@ -20,7 +18,7 @@ def live_ranks(ranks: Iterable[Rank]) -> dict[Place, list[Rank]]:
     found: dict[Place, list[Rank]] = {}
     for rank in ranks:
         if rank.processes:
-            found.setdefault((rank.gpu_uuid, rank.gpu_instance), []).append(rank)
+            found.setdefault(Place(rank.gpu_uuid, rank.gpu_instance), []).append(rank)
     return found
 
 

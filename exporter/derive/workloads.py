@@ -15,7 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
-from exporter.model.reading import Device, Process
+from exporter.model.reading import Device, Place, Process
 from exporter.model.workload import (
     NO_WORK,
     DeviceName,
@@ -27,13 +27,6 @@ from exporter.model.workload import (
 
 MOST_WORKLOADS = 128
 """Of one GPU: any user may make control groups that look like workloads."""
-
-
-class ShareKey(NamedTuple):
-    """One share: a whole GPU, or one GPU instance of it."""
-
-    uuid: str
-    gpu_instance: int | None
 
 
 Pods = frozenset[str]
@@ -54,16 +47,16 @@ class OnShare(NamedTuple):
     processes: tuple[Process, ...] | None
 
     @property
-    def key(self) -> ShareKey:
+    def key(self) -> Place:
         """Which share it is."""
-        return ShareKey(self.device.uuid, self.gpu_instance)
+        return Place(self.device.uuid, self.gpu_instance)
 
 
 def work_of_shares(
     reports: Sequence[WorkloadReport],
     shares: Sequence[OnShare],
-    before: Mapping[ShareKey, ShareWork] = MappingProxyType({}),
-) -> dict[ShareKey, ShareWork]:
+    before: Mapping[Place, ShareWork] = MappingProxyType({}),
+) -> dict[Place, ShareWork]:
     """Return whose work is on each share; `reports` are in order of preference."""
     given, possible = _given(reports, shares)
     named: dict[str, Workload] = {}
@@ -98,7 +91,7 @@ def work_of_shares(
     }
 
 
-def pods_of(shares: Iterable[OnShare], work: Mapping[ShareKey, ShareWork]) -> Mapping[str, Pods]:
+def pods_of(shares: Iterable[OnShare], work: Mapping[Place, ShareWork]) -> Mapping[str, Pods]:
     """Return the candidate pods of each pod UID that a process on these shares has."""
     found: dict[str, Pods] = {}
     for share in shares:
@@ -147,7 +140,7 @@ def pod_name(workload: Workload) -> str:
 
 def _jobs(
     shares: Iterable[OnShare], named: Mapping[str, Workload]
-) -> Iterator[tuple[ShareKey, str, str, str]]:
+) -> Iterator[tuple[Place, str, str, str]]:
     """Yield share, number and SLUID of the job, and owner, of each process that a job has."""
     for share in shares:
         for process in share.processes or ():
@@ -157,14 +150,14 @@ def _jobs(
 
 def _given(
     reports: Iterable[WorkloadReport], shares: Sequence[OnShare]
-) -> tuple[dict[ShareKey, tuple[Workload, ...]], set[ShareKey]]:
+) -> tuple[dict[Place, tuple[Workload, ...]], set[Place]]:
     """Return the workloads that each share is given to, and the shares where that is unclear."""
-    called: dict[Name, list[ShareKey]] = {}
+    called: dict[Name, list[Place]] = {}
     for share in shares:
         for name in _names(share.device, share.gpu_instance):
             called.setdefault(name, []).append(share.key)
-    given: dict[ShareKey, dict[Workload, None]] = {}
-    possible: set[ShareKey] = set()
+    given: dict[Place, dict[Workload, None]] = {}
+    possible: set[Place] = set()
     for report in reports:
         for device in report.in_doubt:
             possible.update(called.get(_name(device), ()))
@@ -212,11 +205,11 @@ def _plain(profile: str) -> str:
 
 def _inferred_pods(
     shares: Sequence[OnShare],
-    given: Mapping[ShareKey, Sequence[Workload]],
+    given: Mapping[Place, Sequence[Workload]],
     named: Mapping[str, Workload],
 ) -> dict[str, Workload]:
     """Return by UID the pods that are identified by the GPUs that their processes are on."""
-    candidates: dict[str, dict[ShareKey, set[Workload]]] = {}
+    candidates: dict[str, dict[Place, set[Workload]]] = {}
     for share in shares:
         containers = _containers_of_pods(given.get(share.key, ()))
         pods = {Workload("kubernetes", *pod) for pod in containers}

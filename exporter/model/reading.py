@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 from exporter.model.workload import Membership
 
@@ -56,6 +57,13 @@ NVSWITCH = "nvswitch"
 """What is at the other end of an NVLink, if it is no GPU."""
 
 _OF_INSTANCE = "_instance_"
+
+
+class Place(NamedTuple):
+    """A share of a GPU by its labels; without a UUID, no GPU."""
+
+    uuid: str | None
+    gpu_instance: int | None
 
 
 def share_group(group: str, gpu_instance: int | None) -> str:

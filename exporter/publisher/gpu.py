@@ -8,10 +8,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from exporter.derive import NO_STALL
-from exporter.model.reading import SUSPENDED, Device, Reading, ShareReading, SlotReport, XidRecord
+from exporter.model.reading import (
+    SUSPENDED,
+    Device,
+    Place,
+    Reading,
+    ShareReading,
+    SlotReport,
+    XidRecord,
+)
 from exporter.model.snapshot import Bounds, Ceilings, Gpu, Peer
 from exporter.publisher.board import BoardIntegral
-from exporter.publisher.ranks import Claims, GpuShares, Place
+from exporter.publisher.ranks import Claims, GpuShares
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts, Round, TrackedShare, share_picture, within_gap
 from exporter.publisher.workloads import NodeWork

@@ -12,10 +12,10 @@ from exporter.derive.outside import NEAR_SECONDS, host_activity, judged, wait_bo
 from exporter.derive.stall import Stall
 from exporter.model.host import HostActivity, HostTotals, Seen, ThreadStates
 from exporter.model.readers import HostSource
-from exporter.model.reading import Process, share_group
+from exporter.model.reading import Place, Process, share_group
 from exporter.model.snapshot import RECENT_SECONDS, Bounds
 from exporter.publisher.gpu import TrackedGpu
-from exporter.publisher.ranks import Claims, GapClock, Place
+from exporter.publisher.ranks import Claims, GapClock
 from exporter.publisher.ranks.windows import BOUNDS_SECONDS, Mark, Window, between, was_observed
 
 PROCFS = "procfs"

@@ -18,12 +18,12 @@ from exporter.model.readers import (
     TrainingReports,
     WorkloadSource,
 )
-from exporter.model.reading import SUSPENDED, Device, SlotReport
+from exporter.model.reading import SUSPENDED, Device, Place, SlotReport
 from exporter.model.snapshot import Gpu, Peer, Snapshot
 from exporter.model.training import TrainingReport
 from exporter.publisher.gpu import TrackedGpu
 from exporter.publisher.outside import Outside
-from exporter.publisher.ranks import INFERRED_BY_CLIENT, Claims, Place, Ranks
+from exporter.publisher.ranks import INFERRED_BY_CLIENT, Claims, Ranks
 from exporter.publisher.redact import WithoutSerials, without_owners
 from exporter.publisher.rules import Rules
 from exporter.publisher.share import NodeCounts

@@ -9,14 +9,13 @@ from itertools import chain
 from exporter.derive.workloads import (
     OnShare,
     Pods,
-    ShareKey,
     pod_name,
     pods_of,
     with_running,
     work_of_shares,
 )
 from exporter.model.readers import WorkloadSource
-from exporter.model.reading import SlotReport
+from exporter.model.reading import Place, SlotReport
 from exporter.model.workload import NO_WORK, ShareWork, WorkloadReport
 from exporter.publisher.redact import work_without_users
 
@@ -31,8 +30,8 @@ class NodeWork:
         self._reports: dict[str, WorkloadReport] = {}
         """By source: its last report, completed by the one before for pods that still run."""
         self._pods: Mapping[str, Pods] = {}
-        self._work: dict[ShareKey, ShareWork] = {}
-        self._shown: Mapping[ShareKey, ShareWork] = {}
+        self._work: dict[Place, ShareWork] = {}
+        self._shown: Mapping[Place, ShareWork] = {}
         """`_work` as published, without users with --no-process.owner."""
         self.pod_labels: Mapping[str, Mapping[str, str]] = {}
         """By NAMESPACE/POD: the labels of pods with work on a share."""
@@ -72,4 +71,4 @@ class NodeWork:
 
     def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
         """Return the work on a share."""
-        return self._shown.get(ShareKey(uuid, gpu_instance), NO_WORK)
+        return self._shown.get(Place(uuid, gpu_instance), NO_WORK)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from exporter.derive import waits
+from exporter.model.reading import Place
 from exporter.model.snapshot import Gpu, Share, Snapshot
 from exporter.web.columns import ESTIMATE, is_old, measured_saturation, memory_busy, readings
 from exporter.web.wording.facts import Counting, Facts, Range, Saturation, XidSeen, is_idle
@@ -45,7 +46,7 @@ def lines_of(snapshot: Snapshot) -> Iterator[Line]:
     for gpu in snapshot.gpus:
         for share in _shares(gpu):
             instance = None if share is None else share.gpu_instance
-            here = ranks.get((gpu.device.uuid, instance), ())
+            here = ranks.get(Place(gpu.device.uuid, instance), ())
             values = readings(gpu, share, here, snapshot.timestamp_seconds)
             facts = _of_board(gpu, instance, values, snapshot)
             if not gpu.up and indices[gpu.device.index] > 1:

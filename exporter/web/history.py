@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from exporter.derive.waits import live_ranks
-from exporter.model.reading import Instance
+from exporter.model.reading import Instance, Place
 from exporter.model.snapshot import Gpu, Snapshot
 from exporter.web.columns import COLUMNS, LINKS, readings
 
@@ -206,8 +206,8 @@ class History:
                 found[uuid, None] = readings(gpu, None, (), now)
             rates = self._link_rates(gpu, before)
             for share in gpu.shares:
-                key = uuid, share.gpu_instance
-                found[key] = readings(gpu, share, ranks.get(key, ()), now, rates)
+                here = ranks.get(Place(uuid, share.gpu_instance), ())
+                found[uuid, share.gpu_instance] = readings(gpu, share, here, now, rates)
         return found
 
     def _link_rates(

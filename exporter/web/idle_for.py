@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from exporter.derive.waits import Place, live_ranks
-from exporter.model.reading import share_name, share_names
+from exporter.derive.waits import live_ranks
+from exporter.model.reading import Place, share_name, share_names
 from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
 from exporter.web.wording.numbers import duration
 from exporter.web.wording.whose import display_names
@@ -122,7 +122,7 @@ def _state(
         return None
     if share is None:
         return "not_known", gpu.down_reason or "it has MIG instances that cannot be read"
-    ranks = live.get((device.uuid, instance), [])
+    ranks = live.get(Place(device.uuid, instance), [])
     wanted = asked._replace(gpu=None)
     for kind, name in wanted._asdict().items():
         if name is not None and name not in set(_whose(kind, share, ranks, jobs)):

@@ -17,10 +17,9 @@ from exporter.derive.idle import with_workload
 from exporter.derive.workloads import (
     MOST_WORKLOADS,
     OnShare,
-    ShareKey,
     work_of_shares,
 )
-from exporter.model.reading import Device, Instance, Process
+from exporter.model.reading import Device, Instance, Place, Process
 from exporter.model.snapshot import Holder
 from exporter.model.workload import (
     Allocation,
@@ -114,7 +113,7 @@ def test_a_job_of_which_the_prolog_wrote_nothing_may_have_been_given_its_gpu() -
 def test_what_processes_say_of_a_job_stays_while_it_has_the_gpu() -> None:
     """The user and the last step: no series comes and goes with a process."""
     report = WorkloadReport((given_to(Workload("slurm", job="12"), uuid="GPU-0"),), allocates=True)
-    before: dict[ShareKey, ShareWork] = {}
+    before: dict[Place, ShareWork] = {}
     seen: list[list[tuple[str, str]]] = []
     for processes in (
         [],
@@ -211,7 +210,7 @@ def test_nothing_is_invented_and_nothing_is_said_twice(
     """Whatever schedulers and processes say together."""
     shares = [OnShare(GPU0, None, first), OnShare(MIG, 1, second), OnShare(MIG, 5, third)]
     found = work_of_shares(reports, shares)
-    assert set(found) == {ShareKey("GPU-0", None), ShareKey("GPU-1", 1), ShareKey("GPU-1", 5)}
+    assert set(found) == {Place("GPU-0", None), Place("GPU-1", 1), Place("GPU-1", 5)}
     says = any(report.allocates for report in reports) and all(
         report.allocates or not report.allocations for report in reports
     )

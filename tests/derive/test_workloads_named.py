@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from exporter.derive.workloads import OnShare, ShareKey, work_of_shares
-from exporter.model.reading import Device, Instance, Process
+from exporter.derive.workloads import OnShare, work_of_shares
+from exporter.model.reading import Device, Instance, Place, Process
 from exporter.model.workload import (
     NO_WORK,
     Allocation,
@@ -64,7 +64,7 @@ def process(pid: int, member: Membership | None) -> Process:
 def work(*members: Membership | None, reports: tuple[WorkloadReport, ...] = ()) -> ShareWork:
     """Whose work is on a GPU with a process in each of these groups; they are numbered from 1."""
     processes = tuple(process(pid, each) for pid, each in enumerate(members, 1))
-    return work_of_shares(reports, [OnShare(WHOLE, None, processes)])[ShareKey("GPU-0", None)]
+    return work_of_shares(reports, [OnShare(WHOLE, None, processes)])[Place("GPU-0", None)]
 
 
 def allocated(report: WorkloadReport) -> list[bool | None]:
@@ -110,8 +110,8 @@ def test_one_instance_of_several_is_given_but_not_which(profile: str, open_ones:
         None if number in open_ones else False for number in range(6)
     ]
     found = work_of_shares([given(unclear, known)], SHARES)
-    assert found[ShareKey("GPU-2", 9)] == ShareWork((pod("two"),), True)
-    assert found[ShareKey("GPU-2", 7)] == NO_WORK
+    assert found[Place("GPU-2", 9)] == ShareWork((pod("two"),), True)
+    assert found[Place("GPU-2", 7)] == NO_WORK
 
 
 def test_a_process_belongs_to_the_container_that_the_pods_api_knows() -> None:
@@ -120,7 +120,7 @@ def test_a_process_belongs_to_the_container_that_the_pods_api_knows() -> None:
     at = DeviceName(index=0)
     known = given((at, main), (DeviceName(index=1), main), **{UID: pod(container=""), ID: main})
     assert work(IN_A_POD, reports=(known,)) == ShareWork((main,), True, {1: main})
-    assert work_of_shares([known], SHARES)[ShareKey("GPU-1", None)] == ShareWork((main,), True)
+    assert work_of_shares([known], SHARES)[Place("GPU-1", None)] == ShareWork((main,), True)
     both = given((at, main), (at, side), **{UID: pod(container=""), ID: side})
     assert work(IN_A_POD, reports=(both,)) == ShareWork((main, side), True, {1: side})
 

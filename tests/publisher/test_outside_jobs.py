@@ -18,9 +18,9 @@ import pytest
 
 from exporter.cli.config import load
 from exporter.cli.wiring import Parts
+from exporter.model.reading import Place
 from exporter.model.snapshot import Bounds, Share
 from exporter.publisher.outside import PROCFS
-from exporter.publisher.ranks import Place
 from tests.derive.readings import known
 from tests.fake_nvml import FakeNvml
 from tests.publisher.loader_jobs import CLAIMLESS, JOBS

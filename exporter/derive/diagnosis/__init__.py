@@ -11,6 +11,7 @@ from exporter.derive.diagnosis.evidence import recoverable, share_evidence
 from exporter.derive.diagnosis.peers import Evidence
 from exporter.derive.diagnosis.peers import peers as compared
 from exporter.model.causes import CAUSES
+from exporter.model.reading import Place
 from exporter.model.snapshot import Diagnosis, Gpu, Rank, Share
 from roofline_job.causes import judged
 
@@ -21,7 +22,7 @@ def diagnosed(gpus: Sequence[Gpu], ranks: Sequence[Rank], now: float) -> tuple[G
     beside = compared(gpus, ranks, live)
     found = []
     for gpu in gpus:
-        places = [(gpu.device.uuid, share.gpu_instance) for share in gpu.shares]
+        places = [Place(gpu.device.uuid, share.gpu_instance) for share in gpu.shares]
         shares = tuple(
             _diagnosed(gpu, share, live.get(place, ()), now, beside.get(place, {}))
             for place, share in zip(places, gpu.shares, strict=True)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from exporter.derive.waits import Place
+from exporter.model.reading import Place
 from exporter.model.snapshot import Gpu, Rank, Share
 
 LEAST_IDLE_SECONDS = 60.0
@@ -20,7 +20,7 @@ def peers(
 ) -> dict[Place, Evidence]:
     """Return the evidence by comparison for each share that is up; it and `live` are by place."""
     shares: dict[Place, tuple[Gpu, Share]] = {
-        (gpu.device.uuid, share.gpu_instance): (gpu, share)
+        Place(gpu.device.uuid, share.gpu_instance): (gpu, share)
         for gpu in gpus
         if gpu.up
         for share in gpu.shares
@@ -31,8 +31,8 @@ def peers(
         for work in its:
             places[work].add(place)
     held: dict[int | None, set[str | None]] = defaultdict(set)
-    for (uuid, _), (_, share) in shares.items():
-        held[_holder_pid(share)].add(uuid)
+    for place, (_, share) in shares.items():
+        held[_holder_pid(share)].add(place.uuid)
     found: dict[Place, Evidence] = {}
     for place, (gpu, share) in shares.items():
         jobs = {rank.job for rank in live.get(place, ()) if rank.verified}

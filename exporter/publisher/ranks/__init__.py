@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.places import GpuShares, Place
+from exporter.publisher.ranks.places import GpuShares
 from exporter.publisher.ranks.ranks import INFERRED_BY_CLIENT, Claims, Ranks, WorkClaim
 
-__all__ = ["INFERRED_BY_CLIENT", "Claims", "GapClock", "GpuShares", "Place", "Ranks", "WorkClaim"]
+__all__ = ["INFERRED_BY_CLIENT", "Claims", "GapClock", "GpuShares", "Ranks", "WorkClaim"]

@@ -4,18 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from exporter.model.reading import Device, ShareReading
+from exporter.model.reading import Device, Place, ShareReading
 from exporter.model.training import NO_DEVICE, TrainingReport
-
-
-class Place(NamedTuple):
-    """A share of a GPU by its labels; without a UUID, no GPU."""
-
-    uuid: str | None
-    gpu_instance: int | None
-
 
 NOWHERE = Place(None, None)
 

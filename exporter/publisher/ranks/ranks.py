@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from exporter.derive.stall import Stall, together
 from exporter.errors import one_line
+from exporter.model.reading import Place
 from exporter.model.snapshot import Bounds, Rank
 from exporter.model.training import TrainingReport
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.places import GpuShares, Place, listed_processes, locate
+from exporter.publisher.ranks.places import GpuShares, listed_processes, locate
 from exporter.publisher.ranks.record import RankRecord, rank_picture
 from exporter.publisher.ranks.windows import SharedStall, Window
 

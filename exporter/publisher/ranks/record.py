@@ -10,6 +10,7 @@ from functools import partial, reduce
 from operator import add, attrgetter
 from typing import Any
 
+from exporter.model.reading import Place
 from exporter.model.snapshot import Rank
 from exporter.model.training import (
     TRAINING_DEGRADATIONS,
@@ -20,7 +21,7 @@ from exporter.model.training import (
 )
 from exporter.publisher.ranks.check import StallCheck
 from exporter.publisher.ranks.gaps import GapClock
-from exporter.publisher.ranks.places import Listed, Place, verified
+from exporter.publisher.ranks.places import Listed, verified
 from exporter.publisher.ranks.waits import RankSummary, Waits
 from exporter.publisher.ranks.windows import Window
 from exporter.publisher.totals import merged

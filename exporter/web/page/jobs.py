@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from exporter.derive import waits
+from exporter.model.reading import Place
 from exporter.model.snapshot import Rank, Share
 from exporter.model.training import TRAINING_DEGRADATIONS, TRAINING_PHASES
 from exporter.web.wording.facts import Facts, Range
@@ -122,7 +123,7 @@ def gpu_jobs(
     oldest of `earlier`, which has the newest first. The stall of an only rank is left out: the live
     row above shows it.
     """
-    live = waits.live_ranks(ranks).get((uuid, gpu_instance), [])
+    live = waits.live_ranks(ranks).get(Place(uuid, gpu_instance), [])
     here = sorted(live, key=lambda rank: rank.verified is False)
     if not here:
         return ""

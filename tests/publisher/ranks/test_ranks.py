@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.model.reading import Device, Instance, Process, ShareReading
+from exporter.model.reading import Device, Instance, Place, Process, ShareReading
 from exporter.model.snapshot import Rank
 from exporter.model.training import NO_DEVICE, TrainingReport, TrainingTotals
-from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
+from exporter.publisher.ranks import GapClock, GpuShares, Ranks
 from exporter.publisher.ranks.places import NOWHERE, locate
 
 DIGITS = "01234567-89ab-cdef-0123-456789abcdef"

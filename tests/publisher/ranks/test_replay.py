@@ -15,10 +15,10 @@ from random import Random
 
 import pytest
 
-from exporter.model.reading import Device, Process, ShareReading
+from exporter.model.reading import Device, Place, Process, ShareReading
 from exporter.model.snapshot import Bounds, Rank
 from exporter.model.training import TrainingReport, TrainingTotals
-from exporter.publisher.ranks import GapClock, GpuShares, Place, Ranks
+from exporter.publisher.ranks import GapClock, GpuShares, Ranks
 
 DEVICES = tuple(Device(number, f"GPU-{number:032x}", "NVIDIA H100") for number in range(2))
 PLACES = tuple(Place(device.uuid, None) for device in DEVICES)

@@ -5,12 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from exporter.derive.cycles import (
-    busiest,
-    highest_mean_clock,
-    possible_mean_clock,
-    shows_cycles,
-)
+from exporter.derive.cycles import busiest, highest_mean_clock, possible_mean_clock, shows_cycles
 from exporter.derive.history import NO_HISTORY, ClockHistory
 from exporter.derive.units import cut
 from exporter.model.reading import Activity, Device, Vitals

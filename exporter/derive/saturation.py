@@ -15,13 +15,7 @@ CACM 52(4), 2009). Exact for one compute pipe against its own roof at the curren
 
 from __future__ import annotations
 
-from exporter.derive.units import (
-    cut,
-    fma_is_shared,
-    reads_every_unit,
-    reads_fma,
-    tensor_activity,
-)
+from exporter.derive.units import cut, fma_is_shared, reads_every_unit, reads_fma, tensor_activity
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import (
     DRAM_PER_MEMORY_UTILIZATION,

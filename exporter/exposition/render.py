@@ -13,15 +13,7 @@ from exporter.exposition.catalogue import selected
 from exporter.exposition.family import Family, Level
 from exporter.exposition.formats import END, Format, headings, labels_text
 from exporter.exposition.labels import RANK_LABELS, SHARE_LABELS, Scope
-from exporter.exposition.parts import (
-    RANK_SINCE,
-    SINCE,
-    LabelValues,
-    Node,
-    Part,
-    is_same,
-    subjects,
-)
+from exporter.exposition.parts import RANK_SINCE, SINCE, LabelValues, Node, Part, is_same, subjects
 from exporter.exposition.processes import ProcessRows
 from exporter.model.reading import Device
 from exporter.model.snapshot import Rank

@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from exporter.derive.workloads import (
-    OnShare,
-    Pods,
-    pod_name,
-    pods_of,
-    with_running,
-    work_of_shares,
-)
+from exporter.derive.workloads import OnShare, Pods, pod_name, pods_of, with_running, work_of_shares
 from exporter.model.readers import WorkloadSource
 from exporter.model.reading import Place, SlotReport
 from exporter.model.workload import NO_WORK, ShareWork, WorkloadReport

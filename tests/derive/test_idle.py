@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.idle import IdleRules, holder, is_held, is_idle
-from exporter.model.reading import (
-    Memory,
-    Process,
-    Vitals,
-)
+from exporter.model.reading import Memory, Process, Vitals
 from exporter.model.snapshot import Holder
 from tests.derive.readings import counters
 

@@ -9,13 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from exporter.derive.outside import (
-    Moment,
-    host_activity,
-    judged,
-    share_bounds,
-    wait_bounds,
-)
+from exporter.derive.outside import Moment, host_activity, judged, share_bounds, wait_bounds
 from exporter.model.host import HostTotals, ThreadStates
 from tests.derive.readings import known
 

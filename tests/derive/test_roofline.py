@@ -11,10 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.clocks import Clocks
-from exporter.derive.flops import (
-    estimated_flops_bounds,
-    measured_flops_bounds,
-)
+from exporter.derive.flops import estimated_flops_bounds, measured_flops_bounds
 from exporter.derive.roofline import (
     dram_bandwidth_now,
     dram_bounds_per_second,

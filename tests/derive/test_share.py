@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from exporter.derive import Derived, IdleRules, derive_share
 from exporter.derive.stall import Stall
-from exporter.model.reading import (
-    Activity,
-    Process,
-    ShareReading,
-    Utilization,
-    Vitals,
-)
+from exporter.model.reading import Activity, Process, ShareReading, Utilization, Vitals
 from exporter.model.snapshot import TIME_PARTS, Bounds
 from tests.derive.readings import H100, H100_CEILINGS, counters, known
 

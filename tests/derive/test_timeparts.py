@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 from exporter.derive.clocks import Clocks, clock_ratio
 from exporter.derive.limiter import estimated_limiter
 from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
-from exporter.derive.timeparts import (
-    Known,
-    known_by_counters,
-    known_by_utilization,
-    observed,
-)
+from exporter.derive.timeparts import Known, known_by_counters, known_by_utilization, observed
 from exporter.model.reading import Activity, Utilization
 from exporter.model.snapshot import TIME_PARTS, Bounds, Saturation
 from tests.derive.readings import known

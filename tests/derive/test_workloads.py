@@ -14,11 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.idle import with_workload
-from exporter.derive.workloads import (
-    MOST_WORKLOADS,
-    OnShare,
-    work_of_shares,
-)
+from exporter.derive.workloads import MOST_WORKLOADS, OnShare, work_of_shares
 from exporter.model.reading import Device, Instance, Place, Process
 from exporter.model.snapshot import Holder
 from exporter.model.workload import (

@@ -7,11 +7,7 @@ from dataclasses import replace
 
 from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
 from exporter.model.workload import ShareWork, Workload
-from exporter.publisher.redact import (
-    WithoutSerials,
-    without_owners,
-    work_without_users,
-)
+from exporter.publisher.redact import WithoutSerials, without_owners, work_without_users
 from tests.derive.readings import known
 
 DEVICE = Device(0, "GPU-0", "NVIDIA H100 80GB HBM3")

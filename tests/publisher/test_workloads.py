@@ -11,13 +11,7 @@ import pytest
 from exporter.derive.workloads import work_of_shares
 from exporter.model.reading import Process
 from exporter.model.snapshot import Share, Snapshot, SourceState
-from exporter.model.workload import (
-    Allocation,
-    DeviceName,
-    Membership,
-    Workload,
-    WorkloadReport,
-)
+from exporter.model.workload import Allocation, DeviceName, Membership, Workload, WorkloadReport
 from tests.derive.readings import known
 from tests.publisher.test_tick import BUSY, H100, QUIET
 from tests.publisher.test_tick import Bench as Ticked

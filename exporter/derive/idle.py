@@ -56,24 +56,20 @@ def is_idle(
     being loaded shows in m alone. These and `vitals`, which gives the video engines, are None where
     the board's readings are not this share's.
     """
-    limit = rules.activity_ratio
     busy = busy_ratio(activity, utilization_ratio)
     if busy is None:
         return None
-    if busy >= limit:
-        return False
     if link_bytes_per_second is not None and link_bytes_per_second >= rules.link_bytes_per_second:
         return False
-    counted = activity is not None and activity.dram is not None
-    if not counted and memory_utilization_ratio is not None and memory_utilization_ratio >= limit:
-        return False
-    ratios: list[float | None] = []
+    ratios: list[float | None] = [busy]
+    if activity is None or activity.dram is None:
+        ratios.append(memory_utilization_ratio)
     if activity is not None:
         ratios += (activity.sm, activity.dram)
         ratios += (activity.encoder, activity.decoder, activity.jpeg, activity.ofa)
     if vitals is not None:
         ratios += (vitals.encoder_ratio, vitals.decoder_ratio, vitals.jpeg_ratio, vitals.ofa_ratio)
-    return not any(ratio is not None and ratio >= limit for ratio in ratios)
+    return not any(ratio is not None and ratio >= rules.activity_ratio for ratio in ratios)
 
 
 def is_held(
@@ -113,13 +109,10 @@ def holder(
     """Return the process with the most memory, of equal ones the lowest pid; None if not held."""
     if not held:
         return None
-    largest = min(
-        holding(processes or (), rules),
-        key=lambda process: (-(process.used_bytes or 0), process.pid),
-        default=None,
-    )
-    if largest is None:
+    found = holding(processes or (), rules)
+    if not found:
         return Holder()
+    largest = min(found, key=lambda process: (-(process.used_bytes or 0), process.pid))
     return Holder(largest.owner, largest.command, largest.work_class or "other", pid=largest.pid)
 
 

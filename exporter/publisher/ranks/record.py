@@ -67,7 +67,6 @@ class RankRecord:
         """Reports that wait until the GPU was read up to their time."""
         self._ticks = 0
         """For how many ticks the first of them has waited."""
-        self._windows: list[Window] = []
 
     def put(self, report: TrainingReport) -> None:
         """Take the last report of one of its processes."""
@@ -178,12 +177,11 @@ class RankRecord:
 
     def windows(self, now: float) -> list[Window]:
         """Return the windows that grew since the last call; none until it is verified."""
-        self._windows.extend(self.waits.windows())
+        grown, self.waits.grown = self.waits.grown, []
         if self.verified:
-            windows, self._windows = self._windows, []
-            return windows
-        self._windows = [
-            window for window in self._windows if now - window.begin.seconds <= UNVERIFIED_SECONDS
+            return grown
+        self.waits.grown = [
+            window for window in grown if now - window.begin.seconds <= UNVERIFIED_SECONDS
         ]
         return []
 

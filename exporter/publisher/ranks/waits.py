@@ -75,7 +75,8 @@ class Waits:
         self.bounds: Bounds | None = None
         """The stall's share of the last complete window; None where the stall is measured."""
         self.bounded = False
-        self._windows: list[Window] = []
+        self.grown: list[Window] = []
+        """Windows as of each report, until somebody takes them."""
         self._last: RankSummary | None = None
         self._times = _UNSEEN
         self._seen = False
@@ -89,11 +90,6 @@ class Waits:
         """Idle time in unannounced silences, and how much of it was stall."""
         self._fresh_until = float("-inf")
 
-    def windows(self) -> list[Window]:
-        """Return the windows that grew since the last call, as of each report."""
-        windows, self._windows = self._windows, []
-        return windows
-
     def add(self, summary: RankSummary, gaps: GapClock | None) -> None:
         """Take a report; `gaps` are the times of its GPU, None if no GPU is read."""
         times = _UNSEEN if gaps is None else gaps.at(summary.seconds)
@@ -106,8 +102,7 @@ class Waits:
             if before is None and gaps is not None and gaps.begin is not None and self.bounded:
                 seconds = min(summary.loop_seconds, summary.seconds - gaps.begin)
                 if seconds > 0.0:
-                    first = before_the_first_report(_mark(summary, times), seconds)
-                    self._windows.append(first)
+                    self.grown.append(before_the_first_report(_mark(summary, times), seconds))
             return
         mark, marked = _mark(before, times_before), _mark(summary, times)
         waited = max(marked.wait - mark.wait, 0.0)
@@ -155,7 +150,7 @@ class Waits:
         )
         seen = was_observed(window)
         if seen:
-            self._windows.append(window)
+            self.grown.append(window)
         if window.over:
             self._window = StallWindow(now)
             self.bounds = window.ratios if seen else None

@@ -85,7 +85,7 @@ def _nvlink(field: str) -> BoardCounter:
 
 
 BOARD_TOTALS: tuple[BoardCounter, ...] = (
-    BoardCounter("energy_joules", attrgetter("energy_joules"), read=_energy),
+    BoardCounter("energy_joules", attrgetter("energy_joules"), read=_energy),  # the first
     *(_throttle(reason) for reason in THROTTLE_REASONS),
     _pcie("pcie_transmit_bytes"),
     _pcie("pcie_receive_bytes"),
@@ -100,11 +100,8 @@ class BoardIntegral:
     """The totals of one board since it was first seen."""
 
     def __init__(self) -> None:
-        self._tallies = [(counter, BoardTotal()) for counter in BOARD_TOTALS]
-        self._preferred = [CountersOrDriver() for _ in BOARD_TOTALS]
-        self._energy = next(
-            tally for counter, tally in self._tallies if counter.field == "energy_joules"
-        )
+        self._tallies = [(each, BoardTotal(), CountersOrDriver()) for each in BOARD_TOTALS]
+        self._energy = self._tallies[0][1]
 
     def add(self, vitals: Vitals, activity: Activity | None, seconds: float) -> float | None:
         """Add an interval, and return the energy used in it: by the driver, else power x time.
@@ -112,7 +109,7 @@ class BoardIntegral:
         With ``seconds = 0`` (the first read, or after a gap) only the driver's totals are taken.
         """
         before = self._energy.value
-        for (counter, tally), preferred in zip(self._tallies, self._preferred, strict=True):
+        for counter, tally, preferred in self._tallies:
             tally.follow(counter.driver(vitals))
             if tally.ours is False:
                 continue
@@ -131,7 +128,7 @@ class BoardIntegral:
     def totals(self) -> BoardTotals:
         """Return the totals so far."""
         totals: dict[str, Any] = {}
-        for counter, tally in self._tallies:
+        for counter, tally, _ in self._tallies:
             if tally.value is None:
                 continue
             if counter.label is None:

@@ -17,7 +17,7 @@ from exporter.model.reading import (
     SlotReport,
     XidRecord,
 )
-from exporter.model.snapshot import Bounds, Ceilings, Gpu, Peer
+from exporter.model.snapshot import Ceilings, Gpu, Peer
 from exporter.publisher.board import BoardIntegral
 from exporter.publisher.ranks import Claims, GpuShares
 from exporter.publisher.rules import Rules
@@ -159,24 +159,18 @@ class TrackedGpu:
         energy = self.board.add(reading.vitals, within_gap(whole, self._rules), read.seconds)
         present: dict[int | None, TrackedShare] = {}
         for share_reading in reading.shares:
-            number = share_reading.gpu_instance
-            share = present[number] = self._share(share_reading, reading)
+            place = Place(reading.device.uuid, share_reading.gpu_instance)
+            share = present[place.gpu_instance] = self._share(share_reading, reading)
             share.integrate(
                 share_reading,
                 read,
                 self._rules,
-                energy if number is None else None,
-                claims.stalls.get(Place(reading.device.uuid, number), NO_STALL),
-                claims.work.get(Place(reading.device.uuid, number), ()),
-                work.of(reading.device.uuid, number),
+                energy if place.gpu_instance is None else None,
+                claims.stalls.get(place, NO_STALL),
+                claims.work.get(place, ()),
+                work.of(place),
             )
         self.shares = present
-
-    def add_stall(self, gpu_instance: int | None, method: str, seconds: Bounds) -> None:
-        """Add to the inferred stall of a share."""
-        share = self.shares.get(gpu_instance)
-        if share is not None:
-            share.add_stall(method, seconds)
 
     def _share(self, share_reading: ShareReading, reading: Reading) -> TrackedShare:
         """Return the share's state; a GPU instance that was created again starts over."""

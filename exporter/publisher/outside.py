@@ -70,7 +70,7 @@ class Outside:
                 continue
             stalled = watched.settle(share.gaps)
             if stalled is not None:
-                gpu.add_stall(place.gpu_instance, PROCFS, stalled.bounds)
+                share.add_stall(PROCFS, stalled.bounds)
         for place in self.watched.keys() - wanted.keys():
             del self.watched[place]
             gone = gpus.get(place.uuid or "")

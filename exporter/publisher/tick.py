@@ -178,15 +178,15 @@ class Publisher:
 
     def _settle(self) -> None:
         """Check the ranks' stalls against the idle time of the shares; add the inferred ones."""
-        gaps = {
-            Place(uuid, gpu_instance): share.gaps
+        shares = {
+            Place(uuid, gpu_instance): share
             for uuid, gpu in self._gpus.items()
             for gpu_instance, share in gpu.shares.items()
         }
+        gaps = {place: share.gaps for place, share in shares.items()}
         for place, seconds in self._ranks.settle(gaps).items():
-            gpu = self._gpus.get(place.uuid or "")
-            if gpu is not None:
-                gpu.add_stall(place.gpu_instance, INFERRED_BY_CLIENT, seconds)
+            if place in shares:
+                shares[place].add_stall(INFERRED_BY_CLIENT, seconds)
 
     def _forget(self, now: float) -> None:
         for uuid, gpu in list(self._gpus.items()):

@@ -62,6 +62,6 @@ class NodeWork:
             if pod in here
         }
 
-    def of(self, uuid: str, gpu_instance: int | None) -> ShareWork:
+    def of(self, place: Place) -> ShareWork:
         """Return the work on a share."""
-        return self._shown.get(Place(uuid, gpu_instance), NO_WORK)
+        return self._shown.get(place, NO_WORK)

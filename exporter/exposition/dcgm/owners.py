@@ -25,16 +25,8 @@ ERROR_LABELS = ("err_code", "err_msg")
 OTHER_LABELS = ("pod_uid", "vgpu", "xid")
 """Labels of some series, or by configuration of dcgm-exporter."""
 RESERVED = frozenset(
-    (
-        *IDENTITY_LABELS,
-        *INSTANCE_LABELS,
-        *HOST_LABEL.values(),
-        *DRIVER_LABEL.values(),
-        *WORK_LABELS,
-        *ERROR_LABELS,
-        *OTHER_LABELS,
-    )
-)
+    (*IDENTITY_LABELS, *INSTANCE_LABELS, *WORK_LABELS, *ERROR_LABELS, *OTHER_LABELS)
+).union(HOST_LABEL.values(), DRIVER_LABEL.values())
 """Names that a pod's label may not have, because a series would have them twice."""
 
 Pairs = tuple[tuple[str, str], ...]
@@ -96,10 +88,9 @@ def owners_of(
     snapshot: Snapshot, names: Names, hostname: str
 ) -> dict[tuple[str, int | None], Owner]:
     """Return the owner of each GPU, and of each instance, by UUID and GPU instance."""
+    pods, host = snapshot.pod_labels, [(HOST_LABEL[names], hostname)] if hostname else []
     return {
-        (gpu.device.uuid, instance): _owner(
-            gpu.device, instance, work, snapshot.pod_labels, names, hostname
-        )
+        (gpu.device.uuid, instance): _owner(gpu.device, instance, work, pods, names, host)
         for gpu in snapshot.gpus
         for instance, work in _shares(gpu)
     }
@@ -111,7 +102,7 @@ def _owner(
     work: ShareWork,
     pods: Mapping[str, Mapping[str, str]],
     names: Names,
-    hostname: str,
+    host: list[tuple[str, str]],
 ) -> Owner:
     pod = _first((each for each in work.workloads if each.pod), "kubernetes")
     job = _first((each for each in work.workloads if each.job), "slurm")
@@ -126,7 +117,7 @@ def _owner(
     if instance is not None:
         of_instance = (_profile(device, instance), str(instance))
         identity += zip(INSTANCE_LABELS, of_instance, strict=True)
-    identity += [(HOST_LABEL[names], hostname)] if hostname else []
+    identity += host
     driver = [(DRIVER_LABEL[names], device.driver_version)] if device.driver_version else []
     labels = sorted((*driver, *_pod_labels(pods.get(f"{pod.namespace}/{pod.pod}", {}))))
     of_work = (pod.container, job.job, pod.namespace, pod.pod)

@@ -32,7 +32,8 @@ ABSENT = (
 NO_ENGINE = "unix:///nonexistent/docker.sock"
 
 WORDS = frozenset(
-    {"require_tool", "StartPrometheus", "Engine", "OpenPage", "SlurmCluster", "SIGINT"}
+    {"require_tool", "StartPrometheus", "StartAlertmanager", "Engine", "OpenPage", "SlurmCluster"}
+    | {"SIGINT"}
 )
 """What a test, or a fixture of its module, names if it looks for one of them or sends SIGINT."""
 HELPERS = "tests.rules.promtool"

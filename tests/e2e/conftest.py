@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from playwright.sync_api import Browser
 
 from exporter.model.snapshot import Snapshot
 from tests.conftest import require_tool, unmet
+from tests.e2e.alerting import Alertmanager
 from tests.e2e.browser import SIZES, View, chromium, started
 from tests.e2e.daemons import COMMAND, Daemon
 from tests.e2e.live import Live
@@ -30,12 +31,13 @@ class StartDaemon(Protocol):
 
 SLOWEST = {
     *("test_page", "test_containers", "test_gpu_faults", "test_web_config", "test_driver_faults"),
-    *("test_prometheus", "test_bounds"),
+    "test_prometheus",
 }
 
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]
 StartPrometheus = Callable[..., PrometheusServer]
+StartAlertmanager = Callable[[str], Alertmanager]
 OpenPage = Callable[..., View]
 Serve = Callable[..., Live]
 
@@ -94,11 +96,27 @@ def command(folders: Iterator[Path], processes: list[Process]) -> RunCommand:
 
 @pytest.fixture
 def start_prometheus(folders: Iterator[Path], processes: list[Process]) -> StartPrometheus:
-    """Starts a Prometheus that scrapes a daemon: ``start_prometheus(daemon, "15s")``."""
+    """Starts a Prometheus that scrapes a port: ``start_prometheus(daemon.port, "15s")``; or with
+    a configuration of its own: ``start_prometheus(config=text)``."""
     program = require_tool("prometheus")
 
-    def launch(daemon: Daemon, interval: str) -> PrometheusServer:
-        server = PrometheusServer(program, next(folders), daemon.port, interval)
+    def launch(
+        port: int = 0, interval: str = "1s", config: str = "", flags: Sequence[str] = ()
+    ) -> PrometheusServer:
+        server = PrometheusServer(program, next(folders), port, interval, config, flags)
+        processes.append(server)
+        return server
+
+    return launch
+
+
+@pytest.fixture
+def start_alertmanager(folders: Iterator[Path], processes: list[Process]) -> StartAlertmanager:
+    """Starts an Alertmanager with a configuration."""
+    program = require_tool("prometheus-alertmanager")
+
+    def launch(config: str) -> Alertmanager:
+        server = Alertmanager(program, next(folders), config)
         processes.append(server)
         return server
 

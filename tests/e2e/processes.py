@@ -54,6 +54,7 @@ class Process:
         self, command: Sequence[str], directory: Path, env: Mapping[str, str] | None = None
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
         self.stderr_path = directory / "stderr"
         self.stdout_path = directory / "stdout"
         with self.stderr_path.open("wb") as stderr, self.stdout_path.open("wb") as stdout:

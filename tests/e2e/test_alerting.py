@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import MEASURED, require_tool
+from tests.conftest import MEASURED
 from tests.e2e.alerting import (
     DEPLOY,
     HURRY,
-    Alertmanager,
     alertmanager_config,
     prometheus_config,
     receiver,
     write_rules,
 )
-from tests.e2e.conftest import StartDaemon
-from tests.e2e.processes import ROOT, Process
+from tests.e2e.conftest import StartAlertmanager, StartDaemon, StartPrometheus
+from tests.e2e.processes import ROOT
 from tests.e2e.prometheus import PrometheusServer
 from tests.rules.rules import ALERTS, RULES_BY_GROUP
 from tests.serving import answer_of
@@ -69,30 +68,21 @@ def check_arrived(alert: Mapping[str, Any], instance: str) -> None:
 
 def test_an_idle_gpu_is_reported_and_stays_when_the_exporter_goes(
     start: StartDaemon,
-    processes: list[Process],
+    start_alertmanager: StartAlertmanager,
+    start_prometheus: StartPrometheus,
     tmp_path: Path,
     record_property: Any,
 ) -> None:
     """demo -> Prometheus -> Alertmanager -> webhook: pending, firing, arrives; then the exporter
     goes down: that arrives, and the idle alert is neither resolved nor sent again."""
-    require_tool("prometheus")
-    program = require_tool("prometheus-alertmanager")
     daemon = start({}, "--demo", wait_for=8)
     instance = f"127.0.0.1:{daemon.port}"
     rules = tmp_path / "prometheus" / "rules"
     write_rules(rules, HURRY)
     with receiver() as inbox:
-        config = alertmanager_config(inbox.url)
-        alertmanager = Alertmanager(program, tmp_path / "alertmanager", config)
-        processes.append(alertmanager)
-        prometheus = PrometheusServer(
-            require_tool("prometheus"),
-            tmp_path / "server",
-            daemon.port,
-            "1s",
-            prometheus_config(str(rules), alertmanager.address, instance),
-        )
-        processes.append(prometheus)
+        alertmanager = start_alertmanager(alertmanager_config(inbox.url))
+        config = prometheus_config(str(rules), alertmanager.address, instance)
+        prometheus = start_prometheus(config=config)
 
         wait_until(lambda: _state(prometheus, **IDLE) == {"pending"}, 60, "pending")
         wait_until(lambda: _state(prometheus, **IDLE) == {"firing"}, 60, "firing")
@@ -114,24 +104,8 @@ def test_an_idle_gpu_is_reported_and_stays_when_the_exporter_goes(
             assert (sent["labels"]["alertname"], sent["status"]) != ("GpuHeldIdle", "resolved")
 
 
-@pytest.fixture
-def alertmanager(tmp_path: Path, processes: list[Process]) -> Alertmanager:
-    """Alertmanager as it ships."""
-    program = require_tool("prometheus-alertmanager")
-    config = (DEPLOY / "alertmanager" / "alertmanager.yml").read_text(encoding="utf-8")
-    server = Alertmanager(program, tmp_path / "shipped", config)
-    processes.append(server)
-    return server
-
-
 def _alert(name: str, severity: str = "warning", **labels: str) -> Labels:
-    return {
-        "alertname": name,
-        "severity": severity,
-        "instance": "n:1",
-        "uuid": "GPU-a",
-        **labels,
-    }
+    return {"alertname": name, "severity": severity, "instance": "n:1", "uuid": "GPU-a", **labels}
 
 
 ABOUT_WORK = sorted(
@@ -175,8 +149,12 @@ SENT = {
 
 
 @pytest.mark.parametrize("source", HELD_BACK)
-def test_what_is_worse_holds_back_what_follows(source: str, alertmanager: Alertmanager) -> None:
-    """On the same GPU or node, and nothing else."""
+def test_what_is_worse_holds_back_what_follows(
+    source: str, start_alertmanager: StartAlertmanager
+) -> None:
+    """On the same GPU or node, and nothing else, by Alertmanager as it ships."""
+    shipped = DEPLOY / "alertmanager" / "alertmanager.yml"
+    alertmanager = start_alertmanager(shipped.read_text(encoding="utf-8"))
     extra = {"uuid": ""} if source == "GpuExporterDown" else {}
     alerts = [_alert(source, "critical", **extra), *HELD_BACK[source], *SENT[source]]
     _json(
@@ -213,10 +191,9 @@ def _line(alert: Mapping[str, Any]) -> str:
 
 
 def test_a_team_gets_one_message_with_a_line_for_each_gpu(
-    processes: list[Process], tmp_path: Path
+    start_alertmanager: StartAlertmanager,
 ) -> None:
     """Over its nodes; another namespace one of its own; of a node that is lost, no line."""
-    program = require_tool("prometheus-alertmanager")
     ours = [_idle(gpu, "team-a", f"n:{1 + gpu % 2}") for gpu in range(8)]
     theirs = [_idle(8, "team-b")]
     lost = [_idle(9, "team-c", "n:3")]
@@ -225,9 +202,7 @@ def test_a_team_gets_one_message_with_a_line_for_each_gpu(
         "annotations": {"summary": "The GPU exporter of n:3 cannot be scraped."},
     }
     with receiver() as inbox:
-        config = alertmanager_config(inbox.url)
-        alertmanager = Alertmanager(program, tmp_path / "alertmanager", config)
-        processes.append(alertmanager)
+        alertmanager = start_alertmanager(alertmanager_config(inbox.url))
         _json(f"{alertmanager.url}/api/v2/alerts", [down, *lost, *ours, *theirs])
         messages = dict(inbox.messages.get(timeout=30) for _ in range(3))
         assert {title: sorted(text.splitlines()) for title, text in messages.items()} == {

@@ -10,21 +10,20 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from tests.conftest import require_tool
-from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.processes import Process, retry_once
-from tests.e2e.prometheus import PrometheusServer
+from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
+from tests.e2e.processes import retry_once
+from tests.e2e.prometheus import PrometheusServer, wait_until_right
 from tests.fake_nvml import FakeNvml
 from tests.sources.workload.kubernetes.kubelet import LIST, FakeKubelet
-from tests.sources.workload.kubernetes.messages import container, pod, pod_resources
+from tests.sources.workload.kubernetes.messages import Message, container, pod, pod_resources
 
 MIB = 2**20
 ANSWERED_SECONDS = 30.0
@@ -53,21 +52,11 @@ H100: dict[str, Any] = {
     "product": "h100-sxm",
     "uuid": GIVEN[0],
     "utilization": 90,
-    "memory_utilization": 40,
-    "encoder_utilization": 10,
-    "decoder_utilization": 20,
     "power": 500,
-    "temperature": {"gpu": 88, "memory": 95},
+    "temperature": {"gpu": 88},
     "clocks": {"sm": 1500, "memory": 2619},
     "memory": {"total": 81559 * MIB, "reserved": 559 * MIB, "used": 60750 * MIB},
-    "throttle": {"power": 0.25, "thermal": 0.125},
-    "pcie": {"replays": 3},
-    "ecc": {
-        "enabled": True,
-        "volatile": {"corrected": {"dram": 4}, "uncorrected": {"dram": 2}},
-        "aggregate": {"corrected": {"dram": 5}, "uncorrected": {"dram": 3}},
-    },
-    "remapped_rows": {"correctable": 1, "uncorrectable": 2, "pending": 0, "failure": 1},
+    "throttle": {"power": 0.25},
     "gpm": {
         "graphics": 80,
         "sm": 70,
@@ -80,10 +69,6 @@ H100: dict[str, Any] = {
         "fp16": 5,
         "int": 8,
         "nvdec": 20,
-        "pcie_tx": 1e9,
-        "pcie_rx": 2e9,
-        "nvlink_tx": 3e10,
-        "nvlink_rx": 5e10,
     },
 }
 T4: dict[str, Any] = {
@@ -187,7 +172,6 @@ ASKED = (
         {"0": 500},
         0.1,
     ),
-    # Links, pipes and media.
     # What there is.
     Asked(
         f'count by (gpu) (DCGM_FI_DEV_GPU_TEMP{{DCGM_FI_DRIVER_VERSION="{DRIVER}",device="nvidia1",'
@@ -234,21 +218,27 @@ def _wrong(server: PrometheusServer, expression: str, asked: Asked) -> str | Non
     return None if right else f"{expression}: {found}, not {wanted}"
 
 
+@contextmanager
+def kubelet(*pods: Message) -> Iterator[str]:
+    """The flag that leads to a kubelet which gave GPUs to pods."""
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        served = FakeKubelet(Path(folder) / "kubelet.sock", LIST, pod_resources(*pods))
+        served.start()
+        yield f"--kubernetes.socket={served.path}"
+        served.stop()
+
+
 @pytest.fixture
 def schedulers(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """The flags that lead to a kubelet, and to the files of a Slurm prolog."""
     jobs = tmp_path / "gpustat"
     jobs.mkdir()
     (jobs / GIVEN[1]).write_text("4711 ada\n")
-    said = pod_resources(
+    with kubelet(
         pod("team-a", "train-0", container("main", GIVEN[0])),
         pod("team-b", "serve-0", container("vllm", GIVEN[2], resource="nvidia.com/mig-3g.40gb")),
-    )
-    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-        kubelet = FakeKubelet(Path(folder) / "kubelet.sock", LIST, said)
-        kubelet.start()
-        yield f"--kubernetes.socket={kubelet.path}", f"--slurm.gpustat={jobs}"
-        kubelet.stop()
+    ) as flag:
+        yield flag, f"--slurm.gpustat={jobs}"
 
 
 @retry_once
@@ -256,26 +246,17 @@ def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
     make_driver: MakeDriver,
     start: StartDaemon,
     schedulers: tuple[str, ...],
-    tmp_path: Path,
-    processes: list[Process],
+    start_prometheus: StartPrometheus,
 ) -> None:
     """In both generations, of one daemon: every question has the scripted answer."""
-    program = require_tool("prometheus")
     driver = make_driver({"devices": [H100, T4, MIG], "driver_version": DRIVER})
     daemon = start({**driver.environment(), "NODE_NAME": NODE}, *schedulers)
     daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
     _send_xid(driver)
     servers = {
-        names: PrometheusServer(
-            program,
-            tmp_path / f"{names}-{len(processes)}",
-            daemon.port,
-            "1s",
-            CONFIG.format(port=daemon.port, names=names),
-        )
+        names: start_prometheus(config=CONFIG.format(port=daemon.port, names=names))
         for names in ("legacy", "current")
     }
-    processes.extend(servers.values())
 
     def wrong() -> list[str]:
         answers = (
@@ -285,10 +266,7 @@ def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
         )
         return [answer for answer in answers if answer is not None]
 
-    deadline = time.monotonic() + ANSWERED_SECONDS
-    while (problems := wrong()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not problems, "\n".join(problems)
+    wait_until_right(wrong, ANSWERED_SECONDS)
 
 
 OPENCOST = """\
@@ -323,18 +301,14 @@ def test_opencost_finds_the_use_of_each_container(
     make_driver: MakeDriver,
     start: StartDaemon,
     schedulers: tuple[str, ...],
-    tmp_path: Path,
-    processes: list[Process],
+    start_prometheus: StartPrometheus,
 ) -> None:
     """Of those that have a GPU or an instance, and not of the exporter, which has none."""
-    program = require_tool("prometheus")
     driver = make_driver({"devices": [H100, T4, MIG], "driver_version": DRIVER})
     daemon = start(driver, *schedulers)
     daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
     config = OPENCOST.format(port=daemon.port, relabelings=_documented_relabelings())
-    folder = tmp_path / f"opencost-{len(processes)}"
-    server = PrometheusServer(program, folder, daemon.port, "1s", config)
-    processes.append(server)
+    server = start_prometheus(config=config)
 
     def wrong() -> list[str]:
         found = []
@@ -349,10 +323,7 @@ def test_opencost_finds_the_use_of_each_container(
                 found.append(f"{query}: {seen}, not {right}")
         return found
 
-    deadline = time.monotonic() + ANSWERED_SECONDS
-    while (problems := wrong()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not problems, "\n".join(problems)
+    wait_until_right(wrong, ANSWERED_SECONDS)
 
 
 def _documented_relabelings() -> str:

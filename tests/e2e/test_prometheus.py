@@ -101,7 +101,7 @@ def test_prometheus_computes_what_the_driver_was_scripted_to_do(
 ) -> None:
     """Energy, duty cycle and time parts over 60 s at a 15 s scrape interval are the script's."""
     daemon = start(make_driver({"devices": _devices()}), wait_for=len(POWERS))
-    server = start_prometheus(daemon, "15s")
+    server = start_prometheus(daemon.port, "15s")
     end = _wait_for_scrapes(server, WINDOW_SECONDS // 15 + 1)[-1]
 
     assert [row["value"][1] for row in server.query("min_over_time(up[2m])", end)] == ["1"]

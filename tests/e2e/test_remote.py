@@ -14,10 +14,9 @@ import yaml
 
 from tests.conftest import require_tool
 from tests.deploy.remote import CONFIGURATIONS
-from tests.e2e.conftest import MakeDriver, StartDaemon
+from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
 from tests.e2e.daemons import Page
 from tests.e2e.processes import Process, environment
-from tests.e2e.prometheus import PrometheusServer
 from tests.rules.promtool import version
 from tests.serving import answer_of
 from tests.waiting import wait_until
@@ -60,18 +59,17 @@ def _vmagent(config: Path, data: Path, url: str) -> list[str]:
     ids=["prometheus", "vmagent"],
 )
 def test_an_agent_sends_on_what_it_scrapes(
-    name: str, agent: Agent, start: StartDaemon, folders: Iterator[Path], processes: list[Process]
+    name: str,
+    agent: Agent,
+    start: StartDaemon,
+    start_prometheus: StartPrometheus,
+    folders: Iterator[Path],
+    processes: list[Process],
 ) -> None:
     """Job, node and cluster are those of the page, and gpu_up is 1 for each GPU."""
-    server = PrometheusServer(
-        require_tool("prometheus"),
-        next(folders),
-        port=0,
-        interval="1s",
-        config_text="scrape_configs: []\n",
-        flags=["--web.enable-remote-write-receiver"],
+    server = start_prometheus(
+        config="scrape_configs: []\n", flags=["--web.enable-remote-write-receiver"]
     )
-    processes.append(server)
     daemon = start({}, "--demo", wait_for=DEMO_GPUS)
     folder = next(folders)
     folder.mkdir()

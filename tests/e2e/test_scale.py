@@ -14,10 +14,8 @@ from deploy.prometheus import render_rules
 from deploy.prometheus.thresholds import THRESHOLDS
 from tests.conftest import require_tool
 from tests.deploy.remote import DOCS, commands
-from tests.e2e.alerting import Alertmanager
-from tests.e2e.conftest import StartDaemon
+from tests.e2e.conftest import StartAlertmanager, StartDaemon, StartPrometheus
 from tests.e2e.processes import Process
-from tests.e2e.prometheus import PrometheusServer
 from tests.e2e.stores import VictoriaMetrics
 from tests.serving import answer_of, free_port
 from tests.waiting import wait_until
@@ -50,7 +48,8 @@ def _rules(folder: Path) -> Path:
     return folder / "rules"
 
 
-def _replica(name: str, folder: Path, port: int, store: VictoriaMetrics) -> PrometheusServer:
+def _replica(name: str, port: int, store: VictoriaMetrics) -> str:
+    """The configuration of one of the pair."""
     config = yaml.safe_load(PAIR.read_text(encoding="utf-8"))
     config["global"] |= {"scrape_interval": "1s"}
     config["global"]["external_labels"]["replica"] = name
@@ -60,12 +59,15 @@ def _replica(name: str, folder: Path, port: int, store: VictoriaMetrics) -> Prom
     (remote,) = config["remote_write"]
     remote["url"] = f"http://{store.address}/api/v1/write"
     del config["rule_files"], config["alerting"]
-    text = yaml.safe_dump(config)
-    return PrometheusServer(require_tool("prometheus"), folder, 0, "1s", text)
+    return yaml.safe_dump(config)
 
 
 def test_a_pair_is_one_and_its_rules_are_recorded(
-    start: StartDaemon, folders: Iterator[Path], processes: list[Process]
+    start: StartDaemon,
+    start_prometheus: StartPrometheus,
+    start_alertmanager: StartAlertmanager,
+    folders: Iterator[Path],
+    processes: list[Process],
 ) -> None:
     """Each sample of two replicas is stored once; vmalert evaluates every rule without an error."""
     flags = [one for one in _flags("victoria-metrics") if one.startswith(("-dedup", "-search"))]
@@ -75,12 +77,9 @@ def test_a_pair_is_one_and_its_rules_are_recorded(
     store = VictoriaMetrics(program, next(folders), free_port(), flags)
     processes.append(store)
     daemon = start({}, "--demo", wait_for=GPUS)
-    pair = [_replica(name, next(folders), daemon.port, store) for name in ("a", "b")]
-    processes.extend(pair)
-
-    program = require_tool("prometheus-alertmanager")
-    alertmanager = Alertmanager(program, next(folders), NOBODY)
-    processes.append(alertmanager)
+    for name in ("a", "b"):
+        start_prometheus(config=_replica(name, daemon.port, store))
+    alertmanager = start_alertmanager(NOBODY)
     folder = next(folders)
     folder.mkdir()
     given = {

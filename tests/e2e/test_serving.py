@@ -4,27 +4,23 @@
 from __future__ import annotations
 
 import re
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from dashboards import serving
-from tests.conftest import require_tool
 from tests.dashboards.test_serving import PAGE, PAGES, RATES
 from tests.dashboards.test_sums import substituted
-from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.processes import Process, retry_once
-from tests.e2e.prometheus import PrometheusServer
-from tests.e2e.test_dcgm_page import GIVEN, H100, T4
-from tests.sources.workload.kubernetes.kubelet import LIST, FakeKubelet
-from tests.sources.workload.kubernetes.messages import container, pod, pod_resources
+from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
+from tests.e2e.processes import retry_once
+from tests.e2e.prometheus import PrometheusServer, wait_until_right
+from tests.e2e.test_dcgm_page import GIVEN, H100, T4, kubelet
+from tests.serving import serving as served
+from tests.sources.workload.kubernetes.messages import container, pod
 
 SECONDS = 40.0
 """From the first scrape: rates are over 5 s."""
@@ -32,55 +28,30 @@ LLAMA, RESNET = "team-a/llama-0", "team-b/resnet-0"
 SERVED = {"llama-0": "vllm", "resnet-0": "triton"}
 
 
-class Server(ThreadingHTTPServer):
+PODS = (
+    pod("team-a", "llama-0", container("vllm", GIVEN[0])),
+    pod("team-b", "resnet-0", container("triton", GIVEN[1])),
+)
+
+
+class Handler(BaseHTTPRequestHandler):
     """Serves at /POD what such a server would: counters grow by `RATES`."""
 
-    def __init__(self) -> None:
-        """Serve until it is stopped."""
-        started = time.monotonic()
+    def do_GET(self) -> None:
+        text = (PAGES / f"{SERVED[self.path.strip('/')]}.txt").read_text(encoding="utf-8")
+        body = re.sub(r"^([a-z_:]+)(\{.*\}) (\S+)$", _grown, text, flags=re.MULTILINE)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(body.encode())
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                text = (PAGES / f"{SERVED[self.path.strip('/')]}.txt").read_text(encoding="utf-8")
-                age = time.monotonic() - started
-                body = re.sub(r"^([a-z_:]+)(\{.*\}) (\S+)$", grown(age), text, flags=re.MULTILINE)
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.end_headers()
-                self.wfile.write(body.encode())
-
-            def log_message(self, format: str, *words: Any) -> None:
-                pass
-
-        super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Answer no more, as a server whose pod is gone."""
-        self.shutdown()
-        self.server_close()
+    def log_message(self, format: str, *words: Any) -> None:
+        pass
 
 
-def grown(age: float) -> Any:
-    def line(found: re.Match[str]) -> str:
-        name, labels, start = found.groups()
-        return f"{name}{labels} {float(start) + age * RATES.get(name, 0.0)}"
-
-    return line
-
-
-@pytest.fixture
-def kubelet() -> Iterator[FakeKubelet]:
-    """One that gave a GPU to each server."""
-    said = pod_resources(
-        pod("team-a", "llama-0", container("vllm", GIVEN[0])),
-        pod("team-b", "resnet-0", container("triton", GIVEN[1])),
-    )
-    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-        made = FakeKubelet(Path(folder) / "kubelet.sock", LIST, said)
-        made.start()
-        yield made
-        made.stop()
+def _grown(found: re.Match[str]) -> str:
+    name, labels, start = found.groups()
+    return f"{name}{labels} {float(start) + time.monotonic() * RATES.get(name, 0.0)}"
 
 
 def configuration(exporter: int, servers: int) -> str:
@@ -126,25 +97,9 @@ def _seen(server: PrometheusServer, expression: str) -> dict[str, float]:
 def test_servers_stand_beside_the_gpus_of_their_pods(
     make_driver: MakeDriver,
     start: StartDaemon,
-    kubelet: FakeKubelet,
-    tmp_path: Path,
-    processes: list[Process],
+    start_prometheus: StartPrometheus,
 ) -> None:
     """An H100 with counters and 500 W, of which 200 tokens/s make 0.4 a joule; a T4 with bounds."""
-    program = require_tool("prometheus")
-    driver = make_driver({"devices": [H100, T4]})
-    daemon = start(driver, f"--kubernetes.socket={kubelet.path}")
-    daemon.wait_for_page(15, "two GPUs up", gpu0=1, gpu1=1)
-    servers = Server()
-    server = PrometheusServer(
-        program,
-        tmp_path / f"prometheus-{len(processes)}",
-        daemon.port,
-        "1s",
-        configuration(daemon.port, servers.server_address[1]),
-    )
-    processes.append(server)
-
     wanted: Mapping[str, Mapping[str, Any]] = {
         serving.waiting(): {LLAMA: 8, RESNET: 12},
         serving.gpus(): {LLAMA: 1, RESNET: 1},
@@ -153,7 +108,7 @@ def test_servers_stand_beside_the_gpus_of_their_pods(
         serving.of_server(serving.CACHE, "max"): {LLAMA: 0.5},
     }
 
-    def wrong() -> list[str]:
+    def wrong(server: PrometheusServer) -> list[str]:
         answers = ((query, _seen(server, query), right) for query, right in wanted.items())
         found = [f"{query}: {seen}, not {right}" for query, seen, right in answers if seen != right]
         least, most = _seen(server, serving.at_least()), _seen(server, serving.at_most())
@@ -165,13 +120,11 @@ def test_servers_stand_beside_the_gpus_of_their_pods(
             found.append(f"bounded: {least} {most}")
         return found
 
-    deadline = time.monotonic() + SECONDS
-    while (problems := wrong()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    servers.stop()
-    assert not problems, "\n".join(problems)
-
-    deadline = time.monotonic() + SECONDS
-    while (left := _seen(server, serving.waiting())) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert left == {}
+    with kubelet(*PODS) as flag:
+        daemon = start(make_driver({"devices": [H100, T4]}), flag)
+        daemon.wait_for_page(15, "two GPUs up", gpu0=1, gpu1=1)
+        with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+            server = start_prometheus(config=configuration(daemon.port, port))
+            wait_until_right(lambda: wrong(server), SECONDS)
+        # Their pods are gone.
+        wait_until_right(lambda: list(_seen(server, serving.waiting())), SECONDS)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 CHUNK_BYTES = 1 << 16
+MOST_KEPT_BYTES = 1 << 20
 SMALL_BUFFER_BYTES = 4096
 SMALL_SEGMENT_BYTES = 536
 CONNECT_SECONDS = 3.0
@@ -27,7 +28,6 @@ class Exchange:
     sent: int = 0
     closed: bool = False
     """Whether the server ended it."""
-    seconds: float = 0.0
 
     @property
     def statuses(self) -> list[int]:
@@ -55,14 +55,13 @@ def _plain(*, small: bool) -> socket.socket:
     return connection
 
 
-def talk(port: int, pieces: Iterable[bytes], seconds: float, *, most: int = 1 << 20) -> Exchange:
+def talk(port: int, pieces: Iterable[bytes], seconds: float) -> Exchange:
     """Send the pieces one after the other, reading meanwhile; end when the server does, or later.
 
     Args:
         port: of the daemon.
         pieces: what is sent; may be endless.
         seconds: the most that this takes.
-        most: how many bytes of the answers are kept.
     """
     exchange, started = Exchange(), time.monotonic()
     source: Iterator[bytes] = iter(pieces)
@@ -79,7 +78,7 @@ def talk(port: int, pieces: Iterable[bytes], seconds: float, *, most: int = 1 <<
                     if not data:
                         exchange.closed = True
                         break
-                    exchange.data = (exchange.data + data)[:most]
+                    exchange.data = (exchange.data + data)[:MOST_KEPT_BYTES]
                 if writable:
                     count = connection.send(waiting)
                     exchange.sent += count
@@ -89,7 +88,6 @@ def talk(port: int, pieces: Iterable[bytes], seconds: float, *, most: int = 1 <<
             except (ConnectionError, BrokenPipeError):
                 exchange.closed = True
                 break
-    exchange.seconds = time.monotonic() - started
     return exchange
 
 
@@ -124,14 +122,9 @@ class Crowd:
             poll.register(each, select.POLLIN)
         return len(poll.poll(0))
 
-    def close(self) -> None:
-        """Close all."""
-        for each in self.connections:
-            each.close()
-        self.connections = []
-
     def __enter__(self) -> Crowd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        for each in self.connections:
+            each.close()

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.e2e.processes import ROOT, Process, environment
+from tests.e2e.daemons import Daemon
+from tests.e2e.processes import ROOT, environment
 from tests.waiting import wait_until
 
 MOST_MB = 256 * 2**20 / 1e6
@@ -46,11 +47,6 @@ def sockets(pid: int) -> int:
         with contextlib.suppress(FileNotFoundError):
             count += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
     return count
-
-
-def threads(pid: int) -> int:
-    """Return how many threads a process has."""
-    return len(os.listdir(f"/proc/{pid}/task"))
 
 
 @dataclass
@@ -90,27 +86,26 @@ Record = Callable[[str, object], None]
 
 @contextlib.contextmanager
 def under_attack(
-    daemon: Process,
-    where: int | str,
+    daemon: Daemon,
     name: str,
     record: Record,
     *,
+    url: str = "",
     quiet: bool = True,
     answering: bool = True,
 ) -> Iterator[Seen]:
     """Scrape beside what is done in the block, then judge what every attack is judged by.
 
     That the scraper was always answered, if `answering`; that memory stayed below the limit and
-    came back; that no socket was left; and, if `quiet`, that the log did not grow. `where` is the
-    port, or the URL of a daemon that speaks TLS (see `scraping.Client`).
+    came back; that no socket was left; and, if `quiet`, that the log did not grow. A daemon that
+    asks for a password needs a `url` with it (see `scraping.Client`).
     """
     seen = Seen(name, memory_mb(daemon.pid))
     with contextlib.suppress(OSError), open(f"/proc/{daemon.pid}/clear_refs", "w") as reset:
         reset.write("5")  # the peak counts from now on
     lines = len(daemon.lines())
-    url = where if isinstance(where, str) else f"http://127.0.0.1:{where}"
     scraper = subprocess.Popen(
-        [sys.executable, "-m", "tests.abuse.scraping", url],
+        [sys.executable, "-m", "tests.abuse.scraping", url or daemon.url],
         cwd=ROOT,
         env=environment(),
         stdin=subprocess.PIPE,
@@ -159,9 +154,3 @@ def status(port: int, path: str) -> int | None:
         return None
     finally:
         connection.close()
-
-
-def is_running(pid: int) -> bool:
-    """Return whether a child has not ended yet."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
-        return stat.read().rpartition(")")[2].split()[0] != "Z"

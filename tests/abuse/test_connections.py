@@ -42,7 +42,7 @@ def wait_until_ended(
 def test_600_silent_sockets(daemon: Daemon, record_property: Record) -> None:
     """They leave room for other addresses, and are ended when their time is over."""
     with (
-        under_attack(daemon, daemon.port, "600 silent sockets", record_property) as seen,
+        under_attack(daemon, "600 silent sockets", record_property) as seen,
         Crowd(daemon.port, 600),
     ):
         wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all silent ones ended")
@@ -51,9 +51,7 @@ def test_600_silent_sockets(daemon: Daemon, record_property: Record) -> None:
 def test_out_of_descriptors(daemon: Daemon, record_property: Record) -> None:
     """It counts, logs nothing, and answers as soon as there are descriptors again."""
     before = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
-    with under_attack(
-        daemon, daemon.port, "out of descriptors", record_property, answering=False
-    ) as seen:
+    with under_attack(daemon, "out of descriptors", record_property, answering=False) as seen:
         used = max(map(int, os.listdir(f"/proc/{daemon.pid}/fd"))) + 1
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (used + 4, before[1]))
         with Crowd(daemon.port, 200):
@@ -81,9 +79,10 @@ def _healthy(daemon: Daemon) -> bool:
 
 
 @retry_once
-def _ends_scrapes_that_are_not_read(daemon: Daemon, record: Record) -> None:
+def test_60_scrapes_that_are_not_read(daemon: Daemon, record_property: Record) -> None:
+    """Others are answered meanwhile, and they end after ten seconds without progress."""
     with (
-        under_attack(daemon, daemon.port, "60 scrapes that are not read", record) as seen,
+        under_attack(daemon, "60 scrapes that are not read", record_property) as seen,
         Crowd(daemon.port, 60, GET, small=True),
     ):
         time.sleep(2)
@@ -91,15 +90,10 @@ def _ends_scrapes_that_are_not_read(daemon: Daemon, record: Record) -> None:
         wait_until_ended(daemon, seen.sockets_before, PATIENCE_SECONDS, "all that are stuck ended")
 
 
-def test_60_scrapes_that_are_not_read(daemon: Daemon, record_property: Record) -> None:
-    """Others are answered meanwhile, and they end after ten seconds without progress."""
-    _ends_scrapes_that_are_not_read(daemon, record_property)
-
-
 def test_40_streams_that_are_not_read(daemon: Daemon, record_property: Record) -> None:
     """As many as are served stay below the memory limit; a viewer after them is served."""
     with (
-        under_attack(daemon, daemon.port, "40 streams that are not read", record_property),
+        under_attack(daemon, "40 streams that are not read", record_property),
         Crowd(daemon.port, 40, STREAM, small=True),
     ):
         time.sleep(PATIENCE_SECONDS)
@@ -114,7 +108,7 @@ def test_40_streams_that_are_not_read(daemon: Daemon, record_property: Record) -
 def test_requests_that_are_never_read(daemon: Daemon, record_property: Record) -> None:
     """100,000 in one connection whose answers are not read."""
     with (
-        under_attack(daemon, daemon.port, "100,000 pipelined, not read", record_property) as seen,
+        under_attack(daemon, "100,000 pipelined, not read", record_property) as seen,
         contextlib.closing(connect(daemon.port, small=True)) as connection,
     ):
         connection.setblocking(False)
@@ -131,7 +125,7 @@ def test_requests_that_are_never_read(daemon: Daemon, record_property: Record) -
 def test_a_thousand_connections_at_once(daemon: Daemon, record_property: Record) -> None:
     """An address has its own limit, which leaves room for others."""
     with (
-        under_attack(daemon, daemon.port, "1,000 at once", record_property) as seen,
+        under_attack(daemon, "1,000 at once", record_property) as seen,
         Crowd(daemon.port, 1000) as crowd,
     ):
         wait_until(lambda: crowd.ended >= 100)
@@ -145,7 +139,7 @@ def test_heads_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
     """Eight at once: none is read to its end."""
     pieces = [GET.rstrip() + b"\r\nX-Long: ", *[b"a" * 2**20] * 16, b"\r\n\r\n"]
     with (
-        under_attack(daemon, daemon.port, "8 heads of 16 MB", record_property),
+        under_attack(daemon, "8 heads of 16 MB", record_property),
         ThreadPoolExecutor(8) as pool,
     ):
         done = list(pool.map(lambda _: talk(daemon.port, pieces, 10), range(8)))

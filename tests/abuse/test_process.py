@@ -16,7 +16,6 @@ from tests.abuse.conftest import StartDemo
 from tests.abuse.target import (
     MOST_MB,
     Record,
-    threads,
     under_attack,
 )
 from tests.e2e.daemons import COMMAND
@@ -35,13 +34,13 @@ def test_a_storm_of_reloads(start_demo: StartDemo, tmp_path: Path, record_proper
     file = tmp_path / "config.yml"
     file.write_text("metrics: {level: full}\n")
     daemon = start_demo(f"--config.file={file}")
-    before = threads(daemon.pid)
+    before = daemon.threads()
     most = before
-    with under_attack(daemon, daemon.port, f"{STORM:,} SIGHUPs", record_property, quiet=False):
+    with under_attack(daemon, f"{STORM:,} SIGHUPs", record_property, quiet=False):
         for number in range(STORM):
             daemon.signal(signal.SIGHUP)
             if number % 20 == 0:
-                most = max(most, threads(daemon.pid))
+                most = max(most, daemon.threads())
                 time.sleep(0.01)
         file.write_text("metrics: {level: core}\n")
         daemon.signal(signal.SIGHUP)

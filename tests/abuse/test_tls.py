@@ -6,15 +6,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
-import re
 import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import bcrypt
 import pytest
 import trustme
 
@@ -28,7 +27,7 @@ from tests.abuse.target import (
     under_attack,
 )
 from tests.conftest import require_tool, unmet
-from tests.e2e.daemons import COMMAND
+from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.waiting import wait_until
 
@@ -38,54 +37,46 @@ USER, PASSWORD = "prometheus", "correct-horse"
 FLOOD_SECONDS = 4.0
 
 
-@dataclass
-class Secured:
-    """A daemon that speaks TLS."""
-
-    process: Process
-    port: int
-    ca: Path
-    url: str
-
-
 @pytest.fixture(name="secured")
-def _secured(tmp_path: Path, processes: list[Process]) -> Secured:
-    """A daemon with a certificate and one user."""
-    import bcrypt
-
+def _secured(tmp_path: Path, processes: list[Process]) -> Daemon:
+    """A daemon with a certificate and one user; its CA and its configuration are in the folder."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     leaf.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     leaf.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(10)).decode()
-    file = tmp_path / "web.yml"
-    file.write_text(
+    _write_configuration(tmp_path, PASSWORD)
+    flags = ("--demo", "--no-source.training", f"--web.config.file={tmp_path / 'web.yml'}")
+    daemon = Daemon(tmp_path / "daemon", {}, flags)
+    processes.append(daemon)
+    return daemon
+
+
+def _write_configuration(folder: Path, password: str) -> None:
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(10)).decode()
+    (folder / "web.yml").write_text(
         "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
         f"basic_auth_users: {{{USER}: '{hashed}'}}\n"
     )
-    flags = (
-        "--web.listen-address=127.0.0.1:0",
-        "--no-source.training",
-        f"--web.config.file={file}",
-    )
-    process = Process([*COMMAND, "serve", "--demo", *flags], tmp_path / "daemon")
-    processes.append(process)
-    port = int(process.find_in_line(r"listening on https://127\.0\.0\.1:(\d+)/")[1])
-    url = f"https://{USER}:{PASSWORD}@127.0.0.1:{port}#{tmp_path / 'ca.pem'}"
-    return Secured(process, port, tmp_path / "ca.pem", url)
 
 
-def test_handshakes_that_never_finish(secured: Secured, record_property: Record) -> None:
+def _url(secured: Daemon, folder: Path, password: str = PASSWORD) -> str:
+    """The address of the daemon with all that a scraper needs."""
+    return f"https://{USER}:{password}@127.0.0.1:{secured.port}#{folder / 'ca.pem'}"
+
+
+def test_handshakes_that_never_finish(
+    secured: Daemon, tmp_path: Path, record_property: Record
+) -> None:
     """Half of them say nothing at all, the other half the begin of a hello."""
     name = "200 handshakes that never finish"
     with (
-        under_attack(secured.process, secured.url, name, record_property) as seen,
+        under_attack(secured, name, record_property, url=_url(secured, tmp_path)) as seen,
         Crowd(secured.port, 100),
         Crowd(secured.port, 100, HELLO),
     ):
         wait_until(
-            lambda: sockets(secured.process.pid) <= seen.sockets_before + 4,
+            lambda: sockets(secured.pid) <= seen.sockets_before + 4,
             DEADLINE_SECONDS + TOLERANCE_SECONDS,
             "all ended",
         )
@@ -125,12 +116,14 @@ def wrong_passwords(port: int, ca: Path, addresses: Sequence[str]) -> Iterator[l
             thread.join()
 
 
-def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -> None:
+def test_a_flood_of_wrong_passwords(
+    secured: Daemon, tmp_path: Path, record_property: Record
+) -> None:
     """Each costs a check of bcrypt; the right one is answered all the while."""
-    name = "wrong passwords, 16 clients"
+    url = _url(secured, tmp_path)
     with (
-        under_attack(secured.process, secured.url, name, record_property),
-        wrong_passwords(secured.port, secured.ca, ["127.0.0.1"] * 16) as answers,
+        under_attack(secured, "wrong passwords, 16 clients", record_property, url=url),
+        wrong_passwords(secured.port, tmp_path / "ca.pem", ["127.0.0.1"] * 16) as answers,
     ):
         time.sleep(FLOOD_SECONDS)
     assert len(answers) > 20
@@ -138,29 +131,25 @@ def test_a_flood_of_wrong_passwords(secured: Secured, record_property: Record) -
 
 
 def test_a_new_password_in_a_flood_of_wrong_ones(
-    secured: Secured, tmp_path: Path, record_property: Record
+    secured: Daemon, tmp_path: Path, record_property: Record
 ) -> None:
     """It is not cached, yet answered at once: the flood has one turn in two."""
     if own_address().startswith("127."):
         unmet("this machine has no address but those of loopback")
-    import bcrypt
-
-    hashed = bcrypt.hashpw(b"battery-staple", bcrypt.gensalt(10)).decode()
-    text = (tmp_path / "web.yml").read_text()
-    url = secured.url.replace(PASSWORD, "battery-staple")
+    url = _url(secured, tmp_path, "battery-staple")
     addresses = [f"127.0.{number}.1" for number in range(4)] * 5
-    with wrong_passwords(secured.port, secured.ca, addresses) as answers:
+    with wrong_passwords(secured.port, tmp_path / "ca.pem", addresses) as answers:
         wait_until(lambda: 503 in answers)
-        (tmp_path / "web.yml").write_text(re.sub("'.*'", f"'{hashed}'", text))
-        with under_attack(secured.process, url, "a new password, 20 clients", record_property):
+        _write_configuration(tmp_path, "battery-staple")
+        with under_attack(secured, "a new password, 20 clients", record_property, url=url):
             time.sleep(FLOOD_SECONDS)
 
 
-def test_renegotiation(secured: Secured, record_property: Record) -> None:
+def test_renegotiation(secured: Daemon, tmp_path: Path, record_property: Record) -> None:
     """A client that wants to begin anew again and again, over TLS 1.2."""
     openssl = require_tool("openssl")
     command = [openssl, "s_client", "-connect", f"127.0.0.1:{secured.port}", "-tls1_2"]
-    with under_attack(secured.process, secured.url, "renegotiation", record_property):
+    with under_attack(secured, "renegotiation", record_property, url=_url(secured, tmp_path)):
         client = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

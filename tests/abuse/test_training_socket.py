@@ -83,7 +83,7 @@ def test_a_flood_of_datagrams(
     def taken() -> float:
         return daemon.metrics().value("roofline_exporter_training_reports_total")
 
-    with under_attack(daemon, daemon.port, name, record_property):
+    with under_attack(daemon, name, record_property):
         floods = [
             sender(socket_path, uid, FLOOD_SECONDS, kind) for kind in ("junk", "large", "jobs")
         ]

@@ -7,12 +7,8 @@ from collections.abc import Collection, Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from exporter.exposition.pages import Pages
-from exporter.exposition.render import RenderOptions
-from exporter.publisher import Publisher, Rules
-from exporter.sources.simulate import Simulation, load_scenario
-from exporter.specs import load_specs
 from tests.clocks import ManualClock
+from tests.deploy.series import node_pages
 from tests.rules.promtool import STEP_SECONDS, Series, Value
 
 POLL_SECONDS = 15
@@ -59,16 +55,11 @@ def _by_scrape(values: Mapping[int, float]) -> Value:
 
 def of_demo(names: Collection[str], seconds: float) -> tuple[Scrapes, bytes]:
     """What is scraped of the demo from its start on, and its last page."""
-    clock, book, pages = ManualClock(0.0, 0.0), load_specs(), Pages(RenderOptions())
-    simulation = Simulation(load_scenario("demo", book), book, "host:19400", 0, clock)
-    rules = Rules(interval_seconds=POLL_SECONDS)
-    jobs = (simulation.jobs,)
-    publisher = Publisher(simulation, book, rules, clock, (pages.publish,), training=jobs)
-    scrapes = Scrapes("node-1:19400", names)
+    clock, scrapes, page = ManualClock(0.0, 0.0), Scrapes("node-1:19400", names), ""
+    pages = node_pages(("--demo", f"--poll.interval={POLL_SECONDS}s"), clock)
     while clock.time() < seconds:
         for _ in range(STEP_SECONDS // POLL_SECONDS):
-            publisher.tick()
+            page = next(pages)
             clock.advance(POLL_SECONDS)
-        page = pages.page("text-0.0.4", zipped=False)
-        scrapes.add(page)
-    return scrapes, page
+        scrapes.add(page.encode())
+    return scrapes, page.encode()

@@ -171,22 +171,6 @@ OF_THE_CLUSTER = {"GpuExporterMissing"}
 """What is not about one GPU."""
 
 
-@pytest.mark.parametrize("rule", ALERT_RULES, ids=_title)
-def test_every_summary_names_what_it_is_about(rule: Mapping[str, Any]) -> None:
-    """GPU and node: who gets a list of alerts sees nothing else of them."""
-    alert, summary = rule["alert"], rule["annotations"]["summary"]
-    if alert in OF_THE_FLEET:
-        assert "$labels.job" in summary
-        return
-    if alert in OF_THE_CLUSTER:
-        assert "nodes of Kubernetes" in summary
-        return
-    assert "$labels.instance" in summary
-    if alert not in OF_A_NODE:
-        assert "GPU {{" in summary
-        assert "$labels.gpu }}" in summary or "$labels.uuid" in summary
-
-
 def test_a_share_says_what_it_is_of() -> None:
     """Of which time, over which window: that of the loop where the job measures, else of all."""
     (rule,) = ALERTS["GpuDataStallHigh"]

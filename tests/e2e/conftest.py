@@ -29,10 +29,7 @@ class StartDaemon(Protocol):
     ) -> Daemon: ...
 
 
-SLOWEST = {
-    *("test_page", "test_containers", "test_gpu_faults", "test_web_config", "test_driver_faults"),
-    "test_prometheus",
-}
+SLOWEST = ("test_page", "test_containers", "test_gpu_faults", "test_web_config")
 
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]

@@ -7,7 +7,7 @@ import json
 import queue
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,40 +17,39 @@ from typing import Any
 import yaml
 
 from deploy.prometheus.render_rules import rules
-from deploy.prometheus.thresholds import THRESHOLDS, load
+from deploy.prometheus.thresholds import BadThresholds, load, seconds
 from tests.e2e.processes import ROOT, Process
 from tests.serving import serving
 
 DEPLOY = ROOT / "deploy"
-HURRY: Mapping[str, Mapping[str, str | float]] = {
-    "evaluation": {
-        "interval": "1s",
-        "slow_interval": "1s",
-        "long_interval": "1s",
-        "day_interval": "5s",
-    },
-    "exporter": {"down_for": "2s"},
-    "held_idle": {
-        "window": "6s",
-        "critical_window": "8s",
-        "serving_window": "12s",
-        "for": "3s",
-        "remember": "5m",
-    },
-}
-"""The same rules, but windows of seconds."""
+LAG = ("for", "steps")
+KEPT = ("ecc.window", "data_stall.age", "evaluation.keep_firing_for")
 
 
-def write_rules(directory: Path, changes: Mapping[str, Mapping[str, str | float]]) -> None:
-    """Write the rules with some thresholds changed, through a thresholds file of its own."""
-    sections = yaml.safe_load(THRESHOLDS.read_text(encoding="utf-8"))
+def _hurried() -> dict[str, dict[str, str | float]]:
+    """The thresholds by section, each duration as a few seconds but for some that look back
+    further."""
+    sections: dict[str, dict[str, str | float]] = {}
+    for name, value in load().items():
+        section, key = name.split(".")
+        try:
+            seconds(value)
+        except BadThresholds:
+            pass
+        else:
+            if name not in KEPT and key != "remember":
+                value = "1s" if "interval" in key else "3s" if key.endswith(LAG) else "6s"
+        sections.setdefault(section, {})[key] = value
+    sections["exporter"]["rejected_reports"] = 0
     sections["links"]["grafana"] = "https://grafana.example.com"
-    for section, keys in changes.items():
-        assert sections[section].keys() >= keys.keys(), section
-        sections[section] |= keys
+    return sections
+
+
+def write_rules(directory: Path) -> None:
+    """Write the same rules, but with windows of seconds, through a thresholds file of their own."""
     directory.mkdir(parents=True, exist_ok=True)
     changed = directory.parent / "thresholds.yml"
-    changed.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    changed.write_text(yaml.safe_dump(_hurried()), encoding="utf-8")
     for name, text in rules(load(changed)).items():
         (directory / name).write_text(text, encoding="utf-8")
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.prometheus.thresholds import BadThresholds, load, seconds
 from exporter.model.xids import XIDS
 from tests.benchmarks.rules import served
 from tests.e2e.alerting import write_rules
@@ -27,7 +26,6 @@ from tests.waiting import wait_until
 PATIENCE_SECONDS = 60.0
 SINCE_SECONDS = 2000.0
 """How long everything has been as it is when the server starts."""
-KEPT = ("xid.remember", "ecc.window", "data_stall.age", "evaluation.keep_firing_for")
 ELSEWHERE = {"GpuExporterDown"}
 """It needs an exporter that is down: test_alerting.py."""
 BAD = re.compile(
@@ -35,22 +33,6 @@ BAD = re.compile(
     # Numbers are rounded, and their units stand apart: 60 %, 56 s.
     r"|\d\.\d{3}|\.\d+[smhd]\b|\d%|\de[+-]\d\d|\d(ms|B|[KMG]iB?)\b"
 )
-
-
-def _hurry() -> dict[str, dict[str, str | float]]:
-    """Every duration of the thresholds as a few seconds, but for some that look back further."""
-    changes: dict[str, dict[str, str | float]] = {}
-    for name, value in load().items():
-        section, key = name.split(".")
-        try:
-            seconds(value)
-        except BadThresholds:
-            continue
-        if name not in KEPT:
-            short = "1s" if key.endswith(("for", "interval")) else "3s" if key == "steps" else "6s"
-            changes.setdefault(section, {})[key] = short
-    changes["exporter"]["rejected_reports"] = 0
-    return changes
 
 
 def _page(case: Case, base: float) -> str:
@@ -98,7 +80,7 @@ def test_every_text_is_complete(tmp_path: Path, start_prometheus: StartPrometheu
     """All alerts fire at once; each names its GPU, job or node, and no template is left over."""
     cases = [case for case in CASES if case.labels is not None and case.alert not in ELSEWHERE]
     rules = tmp_path / "hurry" / "rules"
-    write_rules(rules, _hurry())
+    write_rules(rules)
     wanted = {
         (name, rule["labels"]["severity"])
         for name, both in ALERTS.items()

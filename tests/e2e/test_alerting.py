@@ -13,7 +13,6 @@ import pytest
 from tests.conftest import MEASURED
 from tests.e2e.alerting import (
     DEPLOY,
-    HURRY,
     alertmanager_config,
     prometheus_config,
     receiver,
@@ -78,7 +77,7 @@ def test_an_idle_gpu_is_reported_and_stays_when_the_exporter_goes(
     daemon = start({}, "--demo", wait_for=8)
     instance = f"127.0.0.1:{daemon.port}"
     rules = tmp_path / "prometheus" / "rules"
-    write_rules(rules, HURRY)
+    write_rules(rules)
     with receiver() as inbox:
         alertmanager = start_alertmanager(alertmanager_config(inbox.url))
         config = prometheus_config(str(rules), alertmanager.address, instance)

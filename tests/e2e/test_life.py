@@ -16,7 +16,7 @@ from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon, Page
 from tests.e2e.processes import Process, retry_once
 from tests.e2e.streams import StreamClient
-from tests.fake_nvml import FakeNvml, fault
+from tests.fake_nvml import fault
 from tests.waiting import wait_until
 
 STOP_SECONDS = 2.0
@@ -143,51 +143,39 @@ def test_a_signal_while_it_still_starts_is_heeded_afterwards(
         daemon.kill()
 
 
-class _Configured:
-    """A daemon with a configuration and a spec file that a test rewrites."""
-
-    def __init__(self, driver: FakeNvml, start: StartDaemon, folder: Path) -> None:
-        self.config = folder / "roofline.yml"
-        self.specs = folder / "specs.yml"
-        self.specs.write_text(H100_CAPPED.format(bf16_tensor=500))
-        self.write("metrics: {level: full}")
-        self.daemon = start(driver, f"--config.file={self.config}", wait_for=1)
-        self.daemon.page_when(lambda page: page.names >= LAST, f"{sorted(LAST)} are there")
-
-    def write(self, *lines: str) -> None:
-        self.config.write_text("\n".join([f"specs: {self.specs}", *lines, ""]))
-
-    def reload(self, expected: str) -> list[str]:
-        """Send SIGHUP, wait for the line that is expected; return all lines of the reload."""
-        before = len(self.daemon.lines())
-        self.daemon.signal(SIGHUP)
-
-        def lines() -> list[str] | None:
-            new = self.daemon.lines()[before:]
-            return new if any(expected in line for line in new) else None
-
-        return wait_until(lines, 5, f"{expected!r} in {self.daemon.lines()}")
-
-
-@pytest.fixture
-def configured(make_driver: MakeDriver, start: StartDaemon, tmp_path: Path) -> _Configured:
-    return _Configured(make_driver({"devices": [{"product": "h100-sxm"}]}), start, tmp_path)
-
-
 def _peak(page: Page) -> float:
     return page.value("gpu_peak_flops_per_second", precision="bf16_tensor", basis="spec")
 
 
-def test_reload_uses_the_new_settings(configured: _Configured) -> None:
-    """After SIGHUP the level and the ceilings are those of the files now; counters go on."""
-    daemon = configured.daemon
-    before = daemon.metrics()
-    assert _peak(before) == 500e12
-    configured.write("metrics: {level: core}")
-    configured.specs.write_text(H100_CAPPED.format(bf16_tensor=700))
-    assert len(configured.reload("configuration reloaded")) == 1
-    lines = daemon.lines()
+def test_a_reload_uses_the_new_settings_or_keeps_the_old_ones(
+    make_driver: MakeDriver, start: StartDaemon, tmp_path: Path
+) -> None:
+    """After SIGHUP the level and the ceilings are those of the files now, and counters go on; a
+    mistake in either file is one line that names file and line, and nothing else changes."""
+    config, specs = tmp_path / "roofline.yml", tmp_path / "specs.yml"
 
+    def write(peak: object, metrics: str) -> None:
+        specs.write_text(H100_CAPPED.format(bf16_tensor=peak))
+        config.write_text(f"specs: {specs}\n{metrics}\n")
+
+    write(500, "metrics: {level: full}")
+    driver = make_driver({"devices": [{"product": "h100-sxm"}]})
+    daemon = start(driver, f"--config.file={config}", wait_for=1)
+    before = daemon.page_when(lambda page: page.names >= LAST, f"{sorted(LAST)} are there")
+    assert _peak(before) == 500e12
+
+    def reload(expected: str) -> str:
+        """Send SIGHUP; return the one line that it causes."""
+        lines = len(daemon.lines())
+        daemon.signal(SIGHUP)
+        wait_until(lambda: len(daemon.lines()) > lines, 5, expected)
+        (line,) = daemon.lines()[lines:]
+        assert expected in line
+        return line
+
+    write(700, "metrics: {level: core}")
+    reload("configuration reloaded")
+    lines = daemon.lines()
     after = daemon.page_when(lambda page: _peak(page) == 700e12, "the new ceiling", 3)
     assert daemon.lines() == lines, "requests are no events"
     assert after.names < before.names
@@ -196,26 +184,18 @@ def test_reload_uses_the_new_settings(configured: _Configured) -> None:
     observed = "gpu_observed_seconds_total"
     assert after.value(observed, reading="activity") > before.value(observed, reading="activity")
 
-
-def test_reload_keeps_the_old_settings_if_the_new_are_bad(configured: _Configured) -> None:
-    """A mistake in either file is one line that names file and line; nothing else changes."""
-    daemon = configured.daemon
-    names = daemon.metrics().names
-    configured.write("metrics:", "  level: cor")
-    (line,) = configured.reload("configuration not reloaded")
-    assert f"{configured.config}:3: " in line
-    assert "metrics.level" in line
-
-    configured.write("metrics: {level: core}")
-    configured.specs.write_text(H100_CAPPED.format(bf16_tensor="much"))
-    (line,) = configured.reload("configuration not reloaded")
-    assert f"{configured.specs}:11: " in line
-    assert "bf16_tensor" in line
-
+    for peak, metrics, place, key in (
+        (500, "metrics:\n  level: cor", f"{config}:3: ", "metrics.level"),
+        ("much", "metrics: {level: full}", f"{specs}:11: ", "bf16_tensor"),
+    ):
+        write(peak, metrics)
+        line = reload("configuration not reloaded")
+        assert place in line
+        assert key in line
     time.sleep(1.5)  # longer than a tick: nothing of it may be used later either
     page = daemon.metrics()
-    assert _peak(page) == 500e12
-    assert page.names == names
+    assert _peak(page) == 700e12
+    assert page.names == after.names
 
 
 def test_its_threads_allocate_from_one_arena(make_driver: MakeDriver, start: StartDaemon) -> None:

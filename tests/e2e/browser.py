@@ -129,12 +129,14 @@ class View:
         return [*refused, *self.errors]
 
     def findings(self) -> list[str]:
-        """Serious findings of axe-core, one line each."""
-        found: list[dict[str, Any]] = Axe().run(self.page).response["violations"]
+        """Serious findings of axe-core, one line each; what is pressed has to be large enough for
+        a finger, and all text to lie in a landmark."""
+        options = {"rules": {"target-size": {"enabled": True}}}
+        found: list[dict[str, Any]] = Axe().run(self.page, options=options).response["violations"]
         return [
             f"{each['id']}: {each['help']}: {node['html'][:160]} {node['failureSummary']}"
             for each in found
-            if each["impact"] in SERIOUS
+            if each["impact"] in SERIOUS or each["id"] == "region"
             for node in each["nodes"]
         ]
 

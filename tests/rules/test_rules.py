@@ -162,15 +162,6 @@ def _plain(text: str) -> str:
     return re.sub(r"\{\{.*?\}\}", "X", text)
 
 
-OF_A_NODE = {
-    *("GpuExporterDown", "GpuExporterStale", "GpuCountDropped", "GpuReportsRejected"),
-    "GpuWorkloadsStale",
-}
-OF_THE_FLEET = {"GpuDriverVersionMixed"}
-OF_THE_CLUSTER = {"GpuExporterMissing"}
-"""What is not about one GPU."""
-
-
 def test_a_share_says_what_it_is_of() -> None:
     """Of which time, over which window: that of the loop where the job measures, else of all."""
     (rule,) = ALERTS["GpuDataStallHigh"]

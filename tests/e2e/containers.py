@@ -56,6 +56,7 @@ PORT = 19400
 DRIVER = "/usr/lib/libnvidia-ml.so.1"
 SCENARIO = "/fake_nvml"
 LEFT_ALONE_SECONDS = 3600
+STACK_SECONDS = 90.0
 
 
 def base_image() -> str:
@@ -246,12 +247,14 @@ def using(folder: Path, images: Mapping[str, str]) -> Path:
 class Compose:
     """A project of compose files, under a name and on ports that no other has."""
 
-    def __init__(self, image: str, *files: Path) -> None:
+    def __init__(self, engine: Engine, image: str, *files: Path) -> None:
+        self._engine, self._image = engine, image
         self.project = f"roofline-{uuid.uuid4().hex[:12]}"
+        self._filter = {"label": f"com.docker.compose.project={self.project}"}
         self._command = compose_command()
         self._files = [word for file in files for word in ("--file", str(file))]
         ports = ("EXPORTER_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT", "GRAFANA_PORT")
-        self._environment = environment({"EXPORTER_IMAGE": image} | dict.fromkeys(ports, "0"))
+        self._environment = environment(dict.fromkeys(ports, "0"))
 
     def run(self, *words: str) -> str:
         """Run a subcommand to its end; what it printed."""
@@ -268,15 +271,44 @@ class Compose:
 
     @contextlib.contextmanager
     def up(self, *services: str) -> Iterator[None]:
-        """Start services; in the end remove everything of the project."""
-        try:
-            self.run("up", "--detach", "--no-build", *services)
-            yield
-        except BaseException:
-            print(self.run("logs", "--no-color"))
-            raise
-        finally:
-            self.run("down", "--volumes", "--timeout", "5")
+        """Start services; in the end remove the project, which leaves nothing behind."""
+        client = self._engine.client
+        with self._engine.tagged(self._image) as tag:
+            self._environment["EXPORTER_IMAGE"] = tag
+            try:
+                self.run("up", "--detach", "--no-build", *services)
+                yield
+            except BaseException:
+                print(self.run("logs", "--no-color"))
+                raise
+            finally:
+                self.run("down", "--volumes", "--timeout", "5")
+        assert self.containers() == []
+        assert client.networks.list(filters=self._filter) == []
+        assert client.volumes.list(filters=self._filter) == []
+
+    def containers(self) -> list[Any]:
+        """All of the project's."""
+        found: list[Any] = self._engine.client.containers.list(all=True, filters=self._filter)
+        return found
+
+    def wait_until_healthy(self, *services: str) -> None:
+        """Wait until these services are, and no others."""
+
+        def healthy() -> set[str]:
+            return {
+                container.labels["com.docker.compose.service"]
+                for container in self.containers()
+                if container.attrs["State"]["Health"]["Status"] == "healthy"
+            }
+
+        wait_until(lambda: healthy() == set(services), STACK_SECONDS, f"{services} are healthy")
+
+    def exec(self, *words: str) -> tuple[int, str]:
+        """Run something in the exporter's container, as its user."""
+        number = self.run("ps", "--quiet", "exporter").strip()
+        done = self._engine.client.containers.get(number).exec_run(list(words))
+        return done.exit_code, done.output.decode()
 
     def url(self, service: str, port: int) -> str:
         """Where a service is reached from here."""

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,6 +25,7 @@ from tests.e2e.containers import (
     COMPOSE_FILE,
     DEPLOY,
     PORT,
+    STACK_SECONDS,
     Compose,
     Engine,
     address,
@@ -52,7 +52,6 @@ FIRST_SCRAPE_SECONDS = 3.0
 """Printed beside what it took; a machine that does much else at the time may be slower."""
 STOP_SECONDS = 2.0
 DEMO_GPUS = 8
-STACK_SECONDS = 90.0
 STOPPED = 0
 SOCKETS = "/run/roofline-exporter"
 JOB = """
@@ -176,33 +175,35 @@ def test_compose_brings_the_stack_up_and_down(
             continue
         images[name] = engine.require(reference)
     services = ["exporter", *images]
-    with engine.tagged(image) as tag:
-        compose = Compose(tag, COMPOSE_FILE, using(tmp_path, images))
-        with compose.up(*services):
-            url = compose.url("prometheus", 9090)
-            jobs = dict.fromkeys(("roofline-exporter", "prometheus", "alertmanager"), 1.0)
-            wait_until(lambda: query(url, "up") == jobs, STACK_SECONDS, "three targets up")
-            found = wait_for_json(f"{url}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
-            assert [server["url"] for server in found] == ["http://alertmanager:9093/api/v2/alerts"]
-            assert query(url, "count by (job) (gpu_up)") == {"roofline-exporter": DEMO_GPUS}
-            healthy = f"label=com.docker.compose.project={compose.project}"
-            wait_until(
-                lambda: _healthy(engine, compose.project) == set(services), STACK_SECONDS, healthy
-            )
-    assert _left(engine, compose.project) == []
+    compose = Compose(engine, image, COMPOSE_FILE, using(tmp_path, images))
+    with compose.up(*services):
+        url = compose.url("prometheus", 9090)
+        jobs = dict.fromkeys(("roofline-exporter", "prometheus", "alertmanager"), 1.0)
+        wait_until(lambda: query(url, "up") == jobs, STACK_SECONDS, "three targets up")
+        found = wait_for_json(f"{url}/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+        assert [server["url"] for server in found] == ["http://alertmanager:9093/api/v2/alerts"]
+        assert query(url, "count by (job) (gpu_up)") == {"roofline-exporter": DEMO_GPUS}
+        compose.wait_until_healthy(*services)
 
 
-def _said_by_a_job(engine: Engine, image: str, volumes: dict[str, dict[str, str]]) -> None:
-    """Send a report from a container of another user, which may only read the directory."""
+def _said_by_a_job(engine: Engine, image: str, sockets: str, url: str) -> None:
+    """Send a report from a container of another user, which may only read the directory, and wait
+    until it has arrived."""
     engine.client.containers.run(
         image,
         ["-c", JOB],
         entrypoint="python",
         user="12346:54322",
         network_mode="none",
-        volumes=volumes,
+        volumes={sockets: {"bind": SOCKETS, "mode": "ro"}},
         remove=True,
     )
+
+    def reports() -> float | None:
+        page = Page((fetch(f"{url}/metrics") or b"").decode())
+        return page.get("roofline_exporter_training_reports_total")
+
+    wait_until(lambda: reports() == 1, 10, "the job's report")
 
 
 @pytest.fixture
@@ -245,8 +246,7 @@ def test_reads_the_driver_without_rights(
             if user == "12345:12345":
                 assert "training.sock" in logs(container), "a line says what is missing"
             else:
-                _said_by_a_job(engine, image, {volume.name: {"bind": SOCKETS, "mode": "ro"}})
-                wait_until(lambda: _reports(url) == 1, 10, "the job's report")
+                _said_by_a_job(engine, image, volume.name, url)
             assert stop(container)[0] == STOPPED
     finally:
         volume.remove(force=True)
@@ -259,13 +259,15 @@ def _is_healthy(container: DockerContainer) -> bool:
     return status == "healthy"
 
 
-class Node:
+class Node(Compose):
     """The GPU node's compose project, with overlays, on the fake driver.
 
     The GPUs themselves are left out: the engine would refuse them without NVIDIA's runtime.
     """
 
-    def __init__(self, image: str, folder: Path, fake: FakeNvml, *overlays: str) -> None:
+    def __init__(
+        self, engine: Engine, image: str, folder: Path, fake: FakeNvml, *overlays: str
+    ) -> None:
         config = yaml.safe_load((DEPLOY / "docker-compose.gpu.yml").read_text())
         service = config["services"]["exporter"]
         del service["deploy"]
@@ -278,29 +280,23 @@ class Node:
         config["volumes"]["training"]["name"] = self.volume
         override = folder / "gpu.yml"
         override.write_text(yaml.safe_dump(config))
-        files = [self._overlay(folder, name) for name in overlays]
-        self.sockets = folder / "run"
-        self.compose = Compose(image, COMPOSE_FILE, override, *files)
+        files = [
+            overlay(name, folder, f"- {SOCKETS}:", f"- {folder / 'run'}:") for name in overlays
+        ]
+        super().__init__(engine, image, COMPOSE_FILE, override, *files)
 
-    @staticmethod
-    def _overlay(folder: Path, name: str) -> Path:
-        """An overlay, with a folder of the test for the host's."""
-        text = (DEPLOY / f"docker-compose.{name}.yml").read_text()
-        path = folder / f"{name}.yml"
-        path.write_text(text.replace(f"- {SOCKETS}:", f"- {folder / 'run'}:"))
-        return path
-
-    def url(self) -> str:
-        """Where it answers, once it does."""
-        url = self.compose.url("exporter", PORT)
+    def answers_at(self) -> str:
+        """Where the exporter answers, once it does."""
+        url = self.url("exporter", PORT)
         wait_until(lambda: _gpus_up(url), 30, "eight GPUs")
         return url
 
-    def exec(self, engine: Engine, *words: str) -> tuple[int, str]:
-        """Run something in the exporter's container, as its user."""
-        number = self.compose.run("ps", "--quiet", "exporter").strip()
-        done = engine.client.containers.get(number).exec_run(list(words))
-        return done.exit_code, done.output.decode()
+
+def overlay(name: str, folder: Path, old: str, new: str) -> Path:
+    """A copy of an overlay that ships, with a folder of the test for the host's."""
+    path = folder / f"{name}.yml"
+    path.write_text((DEPLOY / f"docker-compose.{name}.yml").read_text().replace(old, new))
+    return path
 
 
 @contextlib.contextmanager
@@ -324,82 +320,59 @@ def _job(engine: Engine, image: str) -> Iterator[int]:
         job.remove(force=True)
 
 
-@pytest.mark.slow
-def test_compose_on_a_gpu_node(engine: Engine, image: str, tmp_path: Path, fake: FakeNvml) -> None:
-    """Without a right it sees who is on the GPUs, but not their variables, and takes reports."""
-    with engine.tagged(image) as tag, _job(engine, image) as pid:
-        fake.device(0, processes=[{"pid": pid, "bytes": 2**30}])
-        node = Node(tag, tmp_path, fake)
-        with node.compose.up("exporter"):
-            url = node.url()
-            assert node.exec(engine, "id", "-u")[1] == "65532\n"
-            holders = wait_until(
-                lambda: Page((fetch(f"{url}/metrics") or b"").decode()).rows("gpu_holder_info"),
-                20,
-                "the holder",
-            )
-            ((labels, _),) = holders
-            assert (labels["command"], labels["owner"]) == ("python", "12346")
-            assert labels["class"] == "other", "its variables are its own"
-            assert node.exec(engine, "cat", f"/proc/{pid}/environ")[0] != 0
-            assert node.exec(engine, "ls", f"/proc/{pid}/root/")[0] != 0
-            zero = f"import os; os.kill({os.getpid()}, 0)"
-            assert node.exec(engine, "python", "-c", zero)[0] != 0
-            _said_by_a_job(engine, image, {node.volume: {"bind": SOCKETS, "mode": "ro"}})
-            wait_until(lambda: _reports(url) == 1, 10, "the job's report")
-    assert _left(engine, node.compose.project) == []
-
-
-@pytest.mark.slow
-def test_compose_with_other_users(
-    engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
+@pytest.mark.parametrize("overlays", [(), ("other-users",)], ids=["plain", "other users"])
+def test_compose_on_a_gpu_node(
+    engine: Engine, image: str, tmp_path: Path, fake: FakeNvml, overlays: tuple[str, ...]
 ) -> None:
-    """The overlay gives the class of a job by its variables, and costs what it says."""
-    with engine.tagged(image) as tag, _job(engine, image) as pid:
+    """Without a right it sees who is on the GPUs, but not their variables; the overlay gives the
+    class of a job by these, and costs what it says. Both take reports."""
+    secret = tmp_path / "secret"
+    secret.write_text("of the host")
+    secret.chmod(0o600)
+    with _job(engine, image) as pid:
         fake.device(0, processes=[{"pid": pid, "bytes": 2**30}])
-        node = Node(tag, tmp_path, fake, "other-users")
-        with node.compose.up("exporter"):
-            url = node.url()
+        node = Node(engine, image, tmp_path, fake, *overlays)
+        with node.up("exporter"):
+            url = node.answers_at()
 
-            def classes() -> list[str]:
+            def holders() -> list[tuple[str, str, str]]:
                 page = Page((fetch(f"{url}/metrics") or b"").decode())
-                return [labels["class"] for labels, _ in page.rows("gpu_holder_info")]
+                found = [labels for labels, _ in page.rows("gpu_holder_info")]
+                return [(one["command"], one["owner"], one["class"]) for one in found]
 
-            wait_until(lambda: classes() == ["training"], 20, "the class of the holder")
-            secret = tmp_path / "secret"
-            secret.write_text("of the host")
-            secret.chmod(0o600)
-            here = f"/proc/{os.getpid()}/root{secret}"
-            assert node.exec(engine, "cat", here) == (0, "of the host"), "every file"
-            _said_by_a_job(engine, image, {node.volume: {"bind": SOCKETS, "mode": "ro"}})
-            wait_until(lambda: _reports(url) == 1, 10, "the job's report")
-    assert _left(engine, node.compose.project) == []
+            wanted = [("python", "12346", "training" if overlays else "other")]
+            wait_until(lambda: holders() == wanted, 20, f"the holder {wanted}")
+            read = node.exec("cat", f"/proc/{os.getpid()}/root{secret}")
+            assert (read == (0, "of the host")) == bool(overlays), "every file, or none"
+            if not overlays:
+                assert node.exec("id", "-u")[1] == "65532\n"
+                assert node.exec("cat", f"/proc/{pid}/environ")[0] != 0
+                zero = f"import os; os.kill({os.getpid()}, 0)"
+                assert node.exec("python", "-c", zero)[0] != 0
+            _said_by_a_job(engine, image, node.volume, url)
 
 
-@pytest.mark.slow
 def test_compose_with_jobs_of_the_host_and_the_kernel_log(
     engine: Engine, image: str, tmp_path: Path, fake: FakeNvml
 ) -> None:
     """The overlays give the host's directory, made as they say, and /dev/kmsg."""
     if os.geteuid() != 0:
         pytest.skip("a directory for another user takes root to make")
-    with engine.tagged(image) as tag:
-        node = Node(tag, tmp_path, fake, "host-jobs", "kernel-log")
-        node.sockets.mkdir(mode=0o775)
-        node.sockets.chmod(0o775)
-        os.chown(node.sockets, 65532, 0)
-        with node.compose.up("exporter"):
-            url = node.url()
-            wait_until((node.sockets / "training.sock").is_socket, 10, "the training socket")
-            _said_by_a_job(engine, image, {str(node.sockets): {"bind": SOCKETS, "mode": "ro"}})
-            wait_until(lambda: _reports(url) == 1, 10, "the job's report")
-            assert "kmsg" not in node.compose.run("logs", "--no-color", "exporter")
-            opened = "import os; os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)"
-            assert node.exec(engine, "python", "-c", opened) == (0, "")
-            assert node.exec(engine, "ls", f"/proc/{os.getpid()}/root/")[0] != 0
-            zero = f"import os; os.kill({os.getpid()}, 0)"
-            assert node.exec(engine, "python", "-c", zero)[0] == 0, "root ends what is root's"
-    assert _left(engine, node.compose.project) == []
+    node = Node(engine, image, tmp_path, fake, "host-jobs", "kernel-log")
+    sockets = tmp_path / "run"
+    sockets.mkdir(mode=0o775)
+    sockets.chmod(0o775)
+    os.chown(sockets, 65532, 0)
+    with node.up("exporter"):
+        url = node.answers_at()
+        wait_until((sockets / "training.sock").is_socket, 10, "the training socket")
+        _said_by_a_job(engine, image, str(sockets), url)
+        assert "kmsg" not in node.run("logs", "--no-color", "exporter")
+        opened = "import os; os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)"
+        assert node.exec("python", "-c", opened) == (0, "")
+        assert node.exec("ls", f"/proc/{os.getpid()}/root/")[0] != 0
+        zero = f"import os; os.kill({os.getpid()}, 0)"
+        assert node.exec("python", "-c", zero)[0] == 0, "root ends what is root's"
 
 
 def _made_by_the_documentation(folder: Path) -> Path:
@@ -424,40 +397,31 @@ def _made_by_the_documentation(folder: Path) -> Path:
     return folder / "deploy" / "web"
 
 
-@pytest.mark.slow
 def test_compose_with_tls(engine: Engine, image: str, tmp_path: Path) -> None:
     """The overlay and the commands of the documentation: HTTPS and a password for everybody;
     Prometheus and the health check have what it takes."""
     if os.geteuid() != 0:
         pytest.skip("files for other users take root to make")
     made = _made_by_the_documentation(tmp_path)
-    overlay = tmp_path / "tls.yml"
-    text = (DEPLOY / "docker-compose.tls.yml").read_text()
-    overlay.write_text(text.replace("- ./web/", f"- {made}/"))
     images = {"prometheus": engine.require(service_images()["prometheus"])}
-    with engine.tagged(image) as tag:
-        compose = Compose(tag, COMPOSE_FILE, overlay, using(tmp_path, images))
-        with compose.up("exporter", "prometheus"):
-            prometheus = compose.url("prometheus", 9090)
-            scraped = {"roofline-exporter": 1.0}
-            wait_until(
-                lambda: query(prometheus, 'up{job="roofline-exporter"}') == scraped,
-                STACK_SECONDS,
-                "a scrape over TLS",
-            )
-            ports = {"exporter", "prometheus"}
-            wait_until(lambda: _healthy(engine, compose.project) == ports, STACK_SECONDS, "healthy")
-            port = int(compose.url("exporter", PORT).rpartition(":")[2])
-            trusted = ssl.create_default_context(cafile=str(made / "prometheus" / "ca.crt"))
-            statuses = {}
-            for path in ("/metrics", "/-/healthy"):
-                connection = http.client.HTTPSConnection("localhost", port, context=trusted)
-                connection.request("GET", path)
-                statuses[path] = connection.getresponse().status
-                connection.close()
-            assert statuses == {"/metrics": 401, "/-/healthy": 200}
-            assert fetch(f"http://127.0.0.1:{port}/metrics") is None, "not without TLS"
-    assert _left(engine, compose.project) == []
+    files = overlay("tls", tmp_path, "- ./web/", f"- {made}/"), using(tmp_path, images)
+    compose = Compose(engine, image, COMPOSE_FILE, *files)
+    with compose.up("exporter", "prometheus"):
+        prometheus = compose.url("prometheus", 9090)
+        scraped = {"roofline-exporter": 1.0}
+        up = 'up{job="roofline-exporter"}'
+        wait_until(lambda: query(prometheus, up) == scraped, STACK_SECONDS, "a scrape over TLS")
+        compose.wait_until_healthy("exporter", "prometheus")
+        port = int(compose.url("exporter", PORT).rpartition(":")[2])
+        trusted = ssl.create_default_context(cafile=str(made / "prometheus" / "ca.crt"))
+        statuses = {}
+        for path in ("/metrics", "/-/healthy"):
+            connection = http.client.HTTPSConnection("localhost", port, context=trusted)
+            connection.request("GET", path)
+            statuses[path] = connection.getresponse().status
+            connection.close()
+        assert statuses == {"/metrics": 401, "/-/healthy": 200}
+        assert fetch(f"http://127.0.0.1:{port}/metrics") is None, "not without TLS"
 
 
 def test_directory_of_kubernetes_is_prepared(engine: Engine, image: str, tmp_path: Path) -> None:
@@ -494,33 +458,3 @@ def test_directory_of_kubernetes_is_prepared(engine: Engine, image: str, tmp_pat
     )
     with container.with_envs(ROOFLINE_TRAINING_SOCKET=f"{SOCKETS}/training.sock"):
         wait_until((made / "training.sock").is_socket, 20, "the training socket")
-
-
-def _reports(url: str) -> float | None:
-    """How many reports of training jobs were taken."""
-    page = Page((fetch(f"{url}/metrics") or b"").decode())
-    return page.get("roofline_exporter_training_reports_total")
-
-
-def _containers(engine: Engine, project: str) -> list[Any]:
-    label = f"com.docker.compose.project={project}"
-    containers: list[Any] = engine.client.containers.list(all=True, filters={"label": label})
-    return containers
-
-
-def _healthy(engine: Engine, project: str) -> set[str]:
-    return {
-        container.labels["com.docker.compose.service"]
-        for container in _containers(engine, project)
-        if container.attrs["State"]["Health"]["Status"] == "healthy"
-    }
-
-
-def _left(engine: Engine, project: str) -> list[Any]:
-    """What a project left behind."""
-    label = {"label": f"com.docker.compose.project={project}"}
-    return [
-        *_containers(engine, project),
-        *engine.client.networks.list(filters=label),
-        *engine.client.volumes.list(filters=label),
-    ]

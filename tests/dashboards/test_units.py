@@ -20,14 +20,12 @@ from exporter.cli.status.render import view
 from exporter.exposition.catalogue import CATALOGUE
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.model.readers import CounterState
 from exporter.model.snapshot import Snapshot
 from exporter.publisher import Publisher, Rules
 from exporter.sources.counters.child_counters import ChildCounters
-from exporter.sources.dcgm.dcgm_counters import PageSource
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.interface import CUPTI, DCGM, CounterOptions, NodeCounters
+from exporter.sources.interface import CUPTI
 from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm import CYCLES, PERCENTS
 from exporter.sources.table import COUNTER_SOURCES
@@ -38,8 +36,6 @@ from tests.rules.rules import RECORDED
 from tests.rules.scrapes import Scrapes
 from tests.sources.conftest import Rig, _only_gpm, _open_gpu, pid_namespace  # noqa: F401
 from tests.sources.dcgm.nodes import OneGpu
-from tests.sources.dcgm.pages import READINGS, Rows, page
-from tests.sources.dcgm.turns import Turns
 
 Open = Callable[..., Rig]
 POLL_SECONDS = 5
@@ -48,10 +44,7 @@ WORK = {
     "graphics": 90, "sm": 80, "occupancy": 40, "int": 20, "tensor": 30, "hmma": 20, "imma": 0,
     "dmma": 10, "dfma": 10, "dram": 60, "fp64": 15, "fp32": 25, "fp16": 5,
 }  # fmt: skip
-DCGM_WORK = {
-    1001: 0.9, 1002: 0.8, 1003: 0.4, 1004: 0.3, 1005: 0.6, 1006: 0.15, 1007: 0.25, 1008: 0.05,
-    1009: 1.5e9, 1010: 2.5e9, 1011: 3e9, 1012: 4e9, 1013: 0.05, 1014: 0.2, 1015: 0.1, 1016: 0.2,
-}  # fmt: skip
+
 CUPTI_WORK = {
     "engine": 0.9, "sm": 0.8, "occupancy": 0.4, "integer": 0.2, "tensor": 0.3, "hmma": 0.2,
     "imma": 0.0, "dmma": 0.1, "dram": 0.6, "fp64": 0.15, "fp32": 0.25, "fp16": 0.05,
@@ -85,21 +78,12 @@ TOLERANCE = 0.03
 
 
 class Node(OneGpu):
-    """A fake driver's GPU, with a dcgm-exporter, a child or GPM, through to the page."""
+    """A fake driver's GPU, with a child or GPM, through to the page."""
 
     def __init__(self, rig: Rig, source: str) -> None:
         self.rig, self._source = rig, source
         self.blank: int | None = None
-        self._page = PageSource(
-            CounterOptions(POLL_SECONDS, dcgm_url="http://127.0.0.1:9400/metrics"),
-            rig,
-            lambda target: self.get(),
-            lambda: 0.0,
-        )
-        self._turns = Turns(self._page, self)
         self._child = ChildCounters(CUPTI, {}, rig, patience_seconds=0.0)
-        nodes: Mapping[str, NodeCounters] = {DCGM: self._page, CUPTI: self._child}
-        node = {name: counters for name, counters in nodes.items() if name == source}
         self.session = session.Session(
             rig.handle,
             0,
@@ -108,22 +92,11 @@ class Node(OneGpu):
             rig.past,
             lambda: None,
             lambda seconds: None,
-            node=node,
+            node={CUPTI: self._child} if source == CUPTI else {},
         )
         self.pages = Pages(RenderOptions())
         rules = Rules(interval_seconds=POLL_SECONDS)
         self.publisher = Publisher(self, load_specs(), rules, rig, (self.pages.publish,))
-
-    def monotonic(self) -> float:
-        return self.rig.monotonic()
-
-    def advance(self, seconds: float) -> None:
-        self.rig._now += seconds
-
-    def get(self) -> str:
-        fields = {number: value for number, value in DCGM_WORK.items() if number != self.blank}
-        readings = READINGS | {"energy": self.monotonic() // 1}
-        return page(Rows(fields, readings, self.session.device.uuid))
 
     def message(self) -> dict[str, Any]:
         """What the child writes once a second."""
@@ -131,11 +104,6 @@ class Node(OneGpu):
         ratios = {name: ratio for name, ratio in CUPTI_WORK.items() if name != blank}
         uuid = self.session.device.uuid
         return {"gpu": uuid, "seconds": 1.0, "ratios": ratios, "bytes": {}}
-
-    @property
-    def counter_states(self) -> dict[str, CounterState]:
-        found = self._page.state
-        return {} if found is None else {DCGM: found}
 
     def round(self, wait_seconds: float) -> None:
         self.reading = self.session.read()
@@ -150,11 +118,10 @@ class Node(OneGpu):
         self.blank = unit
         if self._source == CUPTI:
             for _ in range(POLL_SECONDS):
-                self.advance(1.0)
-                self._child.handle(self.message(), self.monotonic())
+                self.rig.advance(1.0)
+                self._child.handle(self.message(), self.rig.monotonic())
         else:
-            self._turns.advance(POLL_SECONDS)
-        self.rig.advance(0.0)
+            self.rig.advance(POLL_SECONDS)
         return self.publisher.tick()
 
 
@@ -230,8 +197,7 @@ def _exact(name: str) -> bool:
     return ("ratio" in name or "_per_" in name) and not any(each in name for each in less)
 
 
-UNITS = {GPM: [number for number in PERCENTS if number != 4], DCGM: list(DCGM_WORK)}
-UNITS[CUPTI] = list(range(len(CUPTI_FIELDS)))
+UNITS = {GPM: [number for number in PERCENTS if number != 4], CUPTI: range(len(CUPTI_FIELDS))}
 
 
 @pytest.fixture(name="node")
@@ -239,16 +205,17 @@ def _node(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     monkeypatch.setattr(session, "COUNTER_SOURCES", COUNTER_SOURCES)
 
     def node(source: str) -> Node:
-        product = "h100-sxm" if source == GPM else "a100-sxm4-80gb"
-        gpm = {"gpm": WORK} if source == GPM else {}
-        return Node(open_gpu(product=product, utilization=90, power=400, **gpm), source)
+        device: dict[str, Any] = {"product": "a100-sxm4-80gb"}
+        if source == GPM:
+            device = {"product": "h100-sxm", "gpm": WORK}
+        return Node(open_gpu(utilization=90, power=400, **device), source)
 
     return node
 
 
 @pytest.mark.parametrize(
     "source",
-    [pytest.param(each, marks=pytest.mark.slow if each != "cupti" else ()) for each in UNITS],
+    [pytest.param(GPM, marks=pytest.mark.slow), CUPTI],
 )
 @settings(
     max_examples=1,

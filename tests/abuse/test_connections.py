@@ -20,9 +20,9 @@ from tests.abuse.target import (
     status,
     under_attack,
 )
+from tests.e2e.daemons import REQUEST as STREAM
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process, retry_once
-from tests.e2e.streams import REQUEST as STREAM
 from tests.waiting import wait_until
 
 PATIENCE_SECONDS = DEADLINE_SECONDS + TOLERANCE_SECONDS

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboards.scraped import Node
 from tests.dashboards.test_sums import query_of
 from tests.rules.cases import counter, held_by
 from tests.rules.promtool import HOUR, MINUTE, Expected, check, total
+from tests.rules.scrapes import Node
 
 AT = 20 * MINUTE
 PHASE_SCRAPES = 5

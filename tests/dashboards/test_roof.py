@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.dashboards.models import METRIC, NAMES, Target, targets
-from tests.dashboards.scraped import Node
 from tests.dashboards.test_sums import substituted
 from tests.rules.promtool import Expected, check
 from tests.rules.rules import RECORDED, RULES
+from tests.rules.scrapes import Node
 
 BASES = ("achievable", "clock", "spec")
 RECORDED_ROOF = "gpu:gpu_roof:ratio_rate5m"

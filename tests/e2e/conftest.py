@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -20,17 +20,9 @@ from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
 
-
-class StartDaemon(Protocol):
-    """Starts `serve` on a fake driver, or with the environment given instead of one."""
-
-    def __call__(
-        self, driver: FakeNvml | Mapping[str, str], *flags: str, wait_for: int = 0
-    ) -> Daemon: ...
-
-
 SLOWEST = ("test_page", "test_containers", "test_gpu_faults", "test_web_config")
 
+StartDaemon = Callable[..., Daemon]
 MakeDriver = Callable[..., FakeNvml]
 RunCommand = Callable[..., Process]
 StartPrometheus = Callable[..., PrometheusServer]
@@ -64,7 +56,8 @@ def make_driver(folders: Iterator[Path]) -> MakeDriver:
 
 @pytest.fixture
 def start(folders: Iterator[Path], processes: list[Process]) -> StartDaemon:
-    """Starts daemons; with `wait_for`, returns once so many GPUs are up and counted something."""
+    """Starts `serve` on a fake driver, or with the environment given instead of one; with
+    `wait_for`, returns once so many GPUs are up and counted something."""
 
     def launch(driver: FakeNvml | Mapping[str, str], *flags: str, wait_for: int = 0) -> Daemon:
         env = driver.environment() if isinstance(driver, FakeNvml) else driver

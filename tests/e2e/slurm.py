@@ -16,12 +16,13 @@ import socket
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.conftest import require_tool, unmet
 from tests.e2e.processes import ROOT, Process, environment
+from tests.serving import free_port
 from tests.waiting import wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -147,16 +148,15 @@ class SlurmCluster:
         return self.folder / "job-mapping"
 
     def _configure(self, gpus: Sequence[Gpu]) -> None:
-        with _free_ports(2) as (controller_port, node_port):
-            text = SLURM_CONF.format(
-                node=self.node,
-                host=socket.gethostname().partition(".")[0],
-                folder=self.folder,
-                controller_port=controller_port,
-                node_port=node_port,
-                cpus=os.cpu_count(),
-                gpus=len(gpus),
-            )
+        text = SLURM_CONF.format(
+            node=self.node,
+            host=socket.gethostname().partition(".")[0],
+            folder=self.folder,
+            controller_port=free_port(),
+            node_port=free_port(),
+            cpus=os.cpu_count(),
+            gpus=len(gpus),
+        )
         for name in ("state", "spool", "dev", "gpustat", "job-mapping"):
             (self.folder / name).mkdir()
         minors = sorted(gpu.minor for gpu in gpus)
@@ -322,13 +322,3 @@ class SlurmCluster:
             with contextlib.suppress(OSError):
                 found.update(map(int, (group / "cgroup.procs").read_text().split()))
         return sorted(found)
-
-
-@contextlib.contextmanager
-def _free_ports(count: int) -> Iterator[list[int]]:
-    """Give so many ports that nobody has."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        yield [each.getsockname()[1] for each in sockets]

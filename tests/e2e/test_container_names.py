@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from tests.conftest import require_tool
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.containers import Engine, base_image
-from tests.e2e.daemons import COMMAND, Daemon, Page
-from tests.e2e.processes import ROOT, Process
+from tests.e2e.daemons import Daemon, Page
+from tests.e2e.processes import ROOT
 from tests.e2e.runtimes import Waiting, in_docker, in_podman, program
 from tests.fake_nvml import FakeNvml
 from tests.waiting import wait_until
@@ -92,35 +91,6 @@ def test_containers_have_names_where_their_engines_can_be_asked(
 
     expected = {docker.name: 0.4, podman.name: 0.4, "": 0.4}
     assert wait_until(lambda: (found := utilization()) == expected and found) == expected
-
-
-def test_a_socket_that_may_not_be_opened_costs_only_its_names(
-    driver: FakeNvml,
-    waiting: dict[str, Waiting],
-    processes: list[Process],
-    tmp_path: Path,
-) -> None:
-    """The id stays; the fault is published and in one line of the log."""
-    docker, podman = waiting["docker"], waiting["podman"]
-    without = (require_tool("setpriv"), "--bounding-set=-dac_override,-dac_read_search")
-    os.chmod(podman.socket, 0)
-    try:
-        flags = (f"--container.sockets={docker.socket},{podman.socket}",)
-        daemon = Daemon(tmp_path / "d", driver.environment(), flags, (*without, *COMMAND))
-        processes.append(daemon)
-        page = wait_for(
-            daemon,
-            [
-                ("0", "container", docker.name, docker.id),
-                ("1", "container", "", podman.id),
-            ],
-        )
-        assert page.value("roofline_exporter_source_up", source="container") == 0
-        said = [line for line in daemon.lines() if "source container" in line]
-        assert len(said) == 1
-        assert f"{podman.socket} may not be opened: permission denied" in said[0]
-    finally:
-        os.chmod(podman.socket, 0o600)
 
 
 @pytest.mark.parametrize("namespace", ["host", "private"])

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import MakeDriver, RunCommand, StartDaemon
-from tests.e2e.daemons import Daemon
-from tests.e2e.streams import StreamClient
+from tests.e2e.daemons import Daemon, StreamClient
 from tests.waiting import wait_until
 
 SERIAL = "1654922006536"

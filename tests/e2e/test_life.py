@@ -13,9 +13,8 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import Daemon, Page
+from tests.e2e.daemons import Daemon, Page, StreamClient
 from tests.e2e.processes import Process, retry_once
-from tests.e2e.streams import StreamClient
 from tests.fake_nvml import fault
 from tests.waiting import wait_until
 

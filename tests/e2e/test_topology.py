@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from playwright.sync_api import expect
 
 from exporter.derive.topology import peers
@@ -39,11 +38,10 @@ def _node() -> tuple[Gpu, ...]:
     return tuple(replace(gpu, peers=linked[gpu.device.uuid]) for gpu in gpus)
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
-def test_the_picture(serve: Serve, view: OpenPage, scheme: str) -> None:
+def test_the_picture(serve: Serve, view: OpenPage) -> None:
     """Text in each cell, a legend of what there is, no serious finding, also of 16 on a phone."""
     live = serve(snapshots.snapshot(*_node()))
-    shown = view("phone", color_scheme=scheme).open(live.url)
+    shown = view("phone").open(live.url)
     page = shown.page
     expect(page.locator("#topology")).to_be_hidden()
     page.locator("summary", has_text="How the GPUs are linked").click()
@@ -62,10 +60,9 @@ def test_the_picture(serve: Serve, view: OpenPage, scheme: str) -> None:
     )
     for size in SIZES:
         shown.resize(size)
-        wide: int = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= SIZES[size][0]
+        assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
         assert shown.findings() == []
-        shown.screenshot(f"topology-{size}-{scheme}", whole=True)
+        shown.screenshot(f"topology-{size}", whole=True)
 
 
 def test_one_gpu_has_no_picture(serve: Serve, view: OpenPage) -> None:

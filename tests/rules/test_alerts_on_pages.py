@@ -14,7 +14,6 @@ import pytest
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
 from exporter.model.snapshot import Snapshot
-from tests.dashboards.scraped import Node
 from tests.fake_nvml import square
 from tests.publisher.starving import Starving
 from tests.rules.promtool import (
@@ -29,7 +28,7 @@ from tests.rules.promtool import (
     total,
 )
 from tests.rules.rules import RULES, RULES_BY_GROUP
-from tests.rules.scrapes import Scrapes, of_demo
+from tests.rules.scrapes import POLL_SECONDS, Node, Scrapes, of_demo
 from tests.snapshots import EXAMPLES
 
 NAMES = frozenset(
@@ -77,9 +76,6 @@ def scraped(snapshots: Iterable[Snapshot]) -> Scrapes:
         pages.publish(snapshot)
         scrapes.add(pages.page("text-0.0.4", zipped=False))
     return scrapes
-
-
-POLL_SECONDS = 5
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.dashboards.scraped import Node
 from tests.fake_nvml import mean, sine, square
 from tests.rules.promtool import MINUTE, Expected, check
-from tests.rules.scrapes import of_demo
+from tests.rules.scrapes import Node, of_demo
 
 NAMES = {
     *("gpu_busy_seconds_total", "gpu_energy_joules_total", "gpu_observed_seconds_total"),

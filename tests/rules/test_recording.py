@@ -15,7 +15,6 @@ from tests.rules.cases import (
     GPU,
     HOLDER,
     NODE,
-    asleep,
     counter,
     gauge,
     held,
@@ -509,30 +508,6 @@ def test_idle_energy_and_hours_of_a_day(tmp_path: Path) -> None:
         recorded(tmp_path, rows, name, end, (labels, total_of_day), to=0.1)
 
 
-def test_two_holders_at_a_time_are_nobody(tmp_path: Path) -> None:
-    """A join on who holds a GPU never fails: while it is not clear, there is none."""
-    twice = [
-        *held(1),
-        gauge("gpu_holder_info", 1, **{**HOLDER, "owner": "bob"}, command="bash"),
-        *held(1, HOLDER, OTHER),
-    ]
-    here = {"instance": NODE["instance"]}
-    holder = {**here, "uuid": "GPU-b", **HOLDER}
-    record(tmp_path, twice, "gpu:gpu_holder:info", (holder, 1))
-    record(
-        tmp_path, twice, "gpu:gpu_holder:info_rate2m", ({**here, "uuid": "GPU-a"}, 1), (holder, 1)
-    )
-
-
-def test_who_holds_a_gpu_is_known_once(tmp_path: Path) -> None:
-    """Two scrape jobs that read one exporter; two commands of one owner, for a moment at once."""
-    name, alice = "holder:gpu_held_idle:ratio_rate2m", {**BY_UUID, **HOLDER}
-    rows = [*held(1), *held(1, HOLDER, {**GPU, "job": "gpus"})]
-    record(tmp_path, rows, name, (alice, 1), ({**alice, "job": "gpus"}, 1))
-    rows = [*held(1), gauge("gpu_holder_info", 1, **HOLDER, command="bash")]
-    record(tmp_path, rows, name, (alice, 1))
-
-
 def test_the_ratio_of_a_window_is_of_its_holder(tmp_path: Path) -> None:
     """From when it came, of what was observed, and only while it is observed."""
     name = "holder:gpu_held_idle:ratio_warning"
@@ -573,11 +548,3 @@ def test_names_that_stand_for_several_runs_say_nothing_of_a_job(tmp_path: Path) 
     job = {**JOB, "training_job": "resnet"}
     ranks = [*one, *rank(1, instance="node-2:19400")]
     record(tmp_path, ranks, "training_job:gpu_training_ranks:count", (job, 2))
-
-
-def test_a_sleeping_gpu_is_not_lost(tmp_path: Path) -> None:
-    """Nor is one that answers; by UUID, whatever index it has."""
-    rows = [gauge("gpu_up", 0), gauge("gpu_up", 0, OTHER), gauge("gpu_up", 1, REMOTE)]
-    rows.append(asleep(lambda _: 1.0, "GPU-b"))
-    other, remote = ({k: v for k, v in one.items() if k != "gpu"} for one in (OTHER, REMOTE))
-    record(tmp_path, rows, "gpu:gpu_lost:max", (BY_UUID, 1), (other, 0), (remote, 0))

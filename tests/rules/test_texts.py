@@ -353,14 +353,6 @@ UNREAD = (
     ("alert", "rows", "at", "labels", "expected"),
     [
         (
-            "GpuPowerLimitLowered",
-            [gauge("gpu_power_limit_watts", 238.4), gauge("gpu_power_default_limit_watts", 700)],
-            16 * MINUTE,
-            {**GPU, "severity": "info"},
-            "The power limit in force on GPU 0 of node-1:19400 is 34 % of its default. If this is"
-            " not intended, set it back (nvidia-smi -pl), and find out what lowered it.",
-        ),
-        (
             "GpuOrphanMemory",
             orphan(12_345_678_901),
             16 * MINUTE,
@@ -394,7 +386,7 @@ UNREAD = (
             f" what the processes alone show. {UNREAD}",
         ),
     ],
-    ids=["percent", "bytes", "seconds", "minutes", "not known"],
+    ids=["bytes", "seconds", "minutes", "not known"],
 )
 def test_numbers_are_rounded(
     alert: str,

@@ -296,21 +296,6 @@ def test_a_container_that_is_started_anew_is_the_same_owner(tmp_path: Path) -> N
     check(tmp_path, ["GpuHeldIdle"], rows, [firing(case, at) for at in times])
 
 
-def test_hours_held_idle_go_to_workloads(tmp_path: Path) -> None:
-    """Two hours of one pod, one of the next, all as the same user."""
-    rows = [
-        *held(1, {**HOLDER, "owner": "root"}),
-        pod("a/first", GPU, (0, 2 * HOUR)),
-        pod("a/second", GPU, (2 * HOUR, 1e9)),
-    ]
-    name = "owner:gpu_held_idle_seconds:hours1d"
-    hours = [
-        ({"job": NODE["job"], **HOLDER, "owner": owner}, each)
-        for owner, each in (("a/first", 2.0), ("a/second", 1.0))
-    ]
-    check(tmp_path, [name], rows, [value(name, 3 * HOUR, *hours, to=0.1)])
-
-
 def test_unopened_hours_go_to_whom_the_gpu_was_given(tmp_path: Path) -> None:
     """An hour of one pod, of which it uses the second half, a pause, and an hour of another."""
     rows = given(

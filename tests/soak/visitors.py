@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.e2e.daemons import StreamClient
 from tests.e2e.processes import environment
-from tests.e2e.streams import StreamClient
 
 SCRAPES: tuple[tuple[str, dict[str, str]], ...] = (
     ("/metrics", {}),

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ scrape_configs:
 """
 LISTENING = r'msg="Listening on" (?:component=web )?address=(127\.0\.0\.1:\d+)'
 """In the log; the component is Prometheus 3's."""
-
-
-def wait_until_right(wrong: Callable[[], Sequence[str]], seconds: float) -> None:
-    """Ask again and again what is wrong; fail with what still is after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while (problems := wrong()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not problems, "\n".join(problems)
 
 
 class PrometheusServer(Process):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ import yaml
 
 from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
 from tests.e2e.processes import retry_once
-from tests.e2e.prometheus import PrometheusServer, wait_until_right
+from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
 from tests.sources.workload.kubernetes.kubelet import LIST, FakeKubelet
-from tests.sources.workload.kubernetes.messages import Message, container, pod, pod_resources
+from tests.sources.workload.kubernetes.messages import container, pod, pod_resources
 
 MIB = 2**20
 ANSWERED_SECONDS = 30.0
@@ -194,55 +194,21 @@ def _wrong(server: PrometheusServer, expression: str, asked: Asked) -> str | Non
     return None if right else f"{expression}: {found}, not {wanted}"
 
 
-@contextmanager
-def kubelet(*pods: Message) -> Iterator[str]:
-    """The flag that leads to a kubelet which gave GPUs to pods."""
-    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
-        served = FakeKubelet(Path(folder) / "kubelet.sock", LIST, pod_resources(*pods))
-        served.start()
-        yield f"--kubernetes.socket={served.path}"
-        served.stop()
-
-
 @pytest.fixture
 def schedulers(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """The flags that lead to a kubelet, and to the files of a Slurm prolog."""
     jobs = tmp_path / "gpustat"
     jobs.mkdir()
     (jobs / GIVEN[1]).write_text("4711 ada\n")
-    with kubelet(
+    said = pod_resources(
         pod("team-a", "train-0", container("main", GIVEN[0])),
         pod("team-b", "serve-0", container("vllm", GIVEN[2], resource="nvidia.com/mig-3g.40gb")),
-    ) as flag:
-        yield flag, f"--slurm.gpustat={jobs}"
-
-
-@retry_once
-def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
-    make_driver: MakeDriver,
-    start: StartDaemon,
-    schedulers: tuple[str, ...],
-    start_prometheus: StartPrometheus,
-) -> None:
-    """In both generations, of one daemon: every question has the scripted answer."""
-    driver = make_driver({"devices": [H100, T4, MIG]})
-    daemon = start({**driver.environment(), "NODE_NAME": NODE}, *schedulers)
-    daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
-    _send_xid(driver)
-    servers = {
-        names: start_prometheus(config=CONFIG.format(port=daemon.port, names=names))
-        for names in ("legacy", "current")
-    }
-
-    def wrong() -> list[str]:
-        answers = (
-            _wrong(servers[names], getattr(asked, names), asked)
-            for asked in ASKED
-            for names in servers
-        )
-        return [answer for answer in answers if answer is not None]
-
-    wait_until_right(wrong, ANSWERED_SECONDS)
+    )
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        kubelet = FakeKubelet(Path(folder) / "kubelet.sock", LIST, said)
+        kubelet.start()
+        yield f"--kubernetes.socket={kubelet.path}", f"--slurm.gpustat={jobs}"
+        kubelet.stop()
 
 
 OPENCOST = """\
@@ -271,35 +237,55 @@ ASKED_BY_OPENCOST: dict[str, dict[tuple[str, str, str], float]] = {
 its filter of the cluster. The driver does not know the decoder of a MIG instance."""
 
 
-@pytest.mark.slow
+def _wrong_for_opencost(server: PrometheusServer) -> list[str]:
+    """What is wrong with its answers: they are of the containers that have a GPU or an instance,
+    and not of the exporter's own, which has none."""
+    found = []
+    for query, right in ASKED_BY_OPENCOST.items():
+        seen = {
+            tuple(row["metric"][name] for name in ("container", "pod", "namespace")): float(
+                row["value"][1]
+            )
+            for row in server.query(query)
+        }
+        if seen != {pod: pytest.approx(value, rel=0.02) for pod, value in right.items()}:
+            found.append(f"{query}: {seen}, not {right}")
+    return found
+
+
 @retry_once
-def test_opencost_finds_the_use_of_each_container(
+def test_prometheus_asks_what_it_asks_of_dcgm_exporter(
     make_driver: MakeDriver,
     start: StartDaemon,
     schedulers: tuple[str, ...],
     start_prometheus: StartPrometheus,
 ) -> None:
-    """Of those that have a GPU or an instance, and not of the exporter, which has none."""
+    """In both generations, of one daemon: every question has the scripted answer. OpenCost finds
+    the use of each container."""
     driver = make_driver({"devices": [H100, T4, MIG]})
-    daemon = start(driver, *schedulers)
+    daemon = start({**driver.environment(), "NODE_NAME": NODE}, *schedulers)
     daemon.wait_for_page(15, "three GPUs up", gpu0=1, gpu1=1, gpu2=1)
+    _send_xid(driver)
+    servers = {
+        names: start_prometheus(config=CONFIG.format(port=daemon.port, names=names))
+        for names in ("legacy", "current")
+    }
     config = OPENCOST.format(port=daemon.port, relabelings=_documented_relabelings())
-    server = start_prometheus(config=config)
+    opencost = start_prometheus(config=config)
 
     def wrong() -> list[str]:
-        found = []
-        for query, right in ASKED_BY_OPENCOST.items():
-            seen = {
-                tuple(row["metric"][name] for name in ("container", "pod", "namespace")): float(
-                    row["value"][1]
-                )
-                for row in server.query(query)
-            }
-            if seen != {pod: pytest.approx(value, rel=0.02) for pod, value in right.items()}:
-                found.append(f"{query}: {seen}, not {right}")
-        return found
+        answers = (
+            _wrong(servers[names], getattr(asked, names), asked)
+            for asked in ASKED
+            for names in servers
+        )
+        found = [answer for answer in answers if answer is not None]
+        return [*found, *_wrong_for_opencost(opencost)]
 
-    wait_until_right(wrong, ANSWERED_SECONDS)
+    deadline = time.monotonic() + ANSWERED_SECONDS
+    while (problems := wrong()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not problems, "\n".join(problems)
 
 
 def _documented_relabelings() -> str:

@@ -113,55 +113,49 @@ def test_gpus_are_counted_by_fifths_of_saturation(tmp_path: Path) -> None:
     )
 
 
-def test_the_mean_saturation_is_of_the_time_that_has_parts(tmp_path: Path) -> None:
-    """Of a GPU whose parts are no longer known nothing counts, in neither sum."""
+def test_sums_of_a_node(tmp_path: Path) -> None:
+    """Over the time in which a reading was known, like the numbers of the fleet page: a GPU of
+    which it is not counts in neither sum that panels divide. Power is from the counters of energy,
+    of boards and of MIG instances."""
     rows = [
+        # Works; its limiter is known half of the time, and its parts.
+        *_limited(GPU, input=0.15, compute=0.35),
+        counter("gpu_idle_seconds_total", 0.1),
         counter("gpu_saturation_seconds_total", 0.25),
         counter("gpu_time_seconds_total", 0.375, part="saturated"),
         counter("gpu_time_seconds_total", 0.125, part="idle"),
-        counter("gpu_saturation_seconds_total", 0.0, OTHER),
-        counter("gpu_time_seconds_total", 0.0, OTHER, part="idle"),
-    ]
-    saturation, parts = "node:gpu_saturation:sum_rate5m", "node:gpu_time:sum_rate5m"
-    check(
-        tmp_path,
-        [saturation, parts],
-        rows,
-        [
-            value(saturation, AT, (NODE, 0.25)),
-            value(
-                parts, AT, ({**NODE, "part": "idle"}, 0.125), ({**NODE, "part": "saturated"}, 0.375)
-            ),
-        ],
-    )
-
-
-def test_working_and_starved_gpus_of_a_node(tmp_path: Path) -> None:
-    """Counted over the time in which it was known, like the numbers of the fleet page."""
-    rows = [
-        *_limited(GPU, input=0.15, compute=0.35),
-        counter("gpu_idle_seconds_total", 0.1),
+        counter("gpu_busy_seconds_total", 0.25),
+        counter("gpu_observed_seconds_total", 0.5, reading="utilization"),
+        counter("gpu_energy_joules_total", 300),
+        counter("gpu_held_idle_energy_joules_total", 100),
+        # Idle; parts and utilization are no longer known.
         *_limited(OTHER, idle=1),
         counter("gpu_idle_seconds_total", 1, OTHER),
+        counter("gpu_saturation_seconds_total", 0.0, OTHER),
+        counter("gpu_time_seconds_total", 0.0, OTHER, part="idle"),
+        counter("gpu_busy_seconds_total", 0.0, OTHER),
+        counter("gpu_observed_seconds_total", 0.0, OTHER, reading="utilization"),
+        counter("gpu_energy_joules_total", 500, OTHER),
+        # Works, and is starved for less than the other.
         *_limited(THIRD, input=0.1, compute=0.9),
         counter("gpu_idle_seconds_total", 0, THIRD),
     ]
-    working, starved = "node:gpu_working:count", "node:gpu_starved:count"
-    expected = [value(working, AT, (NODE, 2)), value(starved, AT, (NODE, 1))]
-    check(tmp_path, [working, starved], rows, expected)
-
-
-def test_a_nodes_utilization_is_of_the_time_in_which_it_was_read(tmp_path: Path) -> None:
-    """A GPU of which it is not read counts in neither sum."""
-    rows = [
-        counter("gpu_busy_seconds_total", 0.25),
-        counter("gpu_observed_seconds_total", 0.5, reading="utilization"),
-        counter("gpu_busy_seconds_total", 0.0, OTHER),
-        counter("gpu_observed_seconds_total", 0.0, OTHER, reading="utilization"),
+    sums = {
+        "node:gpu_working:count": 2,
+        "node:gpu_starved:count": 1,
+        "node:gpu_saturation:sum_rate5m": 0.25,
+        "node:gpu_busy:sum_rate5m": 0.25,
+        "node:gpu_observed:sum_rate5m": 0.5,
+        "node:gpu_power_watts:sum_rate5m": 800,
+        "node:gpu_held_idle_power_watts:sum_rate5m": 100,
+    }
+    parts, energy = "node:gpu_time:sum_rate5m", "node:gpu_held_idle_energy_joules:increase5m"
+    of_parts = [
+        ({**NODE, "part": part}, rate) for part, rate in (("idle", 0.125), ("saturated", 0.375))
     ]
-    busy, read = "node:gpu_busy:sum_rate5m", "node:gpu_observed:sum_rate5m"
-    expected = [value(busy, AT, (NODE, 0.25)), value(read, AT, (NODE, 0.5))]
-    check(tmp_path, [busy, read], rows, expected)
+    expected = [value(name, AT, (NODE, one)) for name, one in sums.items()]
+    expected += [value(parts, AT, *of_parts), value(energy, AT, (NODE, 30_000), to=1e-3)]
+    check(tmp_path, [*sums, parts, energy], rows, expected)
 
 
 OF_FIVE_MINUTES = {
@@ -221,23 +215,6 @@ def test_unopened_time_goes_to_whose_the_gpu_is(tmp_path: Path) -> None:
         value(owner, AT, ({**JOB, "owner": "team-a/one"}, 300), to=1e-3),
     ]
     check(tmp_path, [node, owner], rows, expected)
-
-
-def test_power_of_a_node_and_of_what_is_held_idle(tmp_path: Path) -> None:
-    """From the counters of energy, of boards and of MIG instances."""
-    rows = [
-        counter("gpu_energy_joules_total", 300),
-        counter("gpu_energy_joules_total", 500, OTHER),
-        counter("gpu_held_idle_energy_joules_total", 100),
-    ]
-    power, idle = "node:gpu_power_watts:sum_rate5m", "node:gpu_held_idle_power_watts:sum_rate5m"
-    energy = "node:gpu_held_idle_energy_joules:increase5m"
-    expected = [
-        value(power, AT, (NODE, 800)),
-        value(idle, AT, (NODE, 100)),
-        value(energy, AT, (NODE, 30_000), to=1e-3),
-    ]
-    check(tmp_path, [power, idle, energy], rows, expected)
 
 
 def test_a_holder_that_comes_and_goes_is_charged_for_its_time(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals: the daemon stops in time whatever the driver does, and re-reads what it may."""
+"""Signals: the daemon stops in time, re-reads what it may, and says when it hangs."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
@@ -13,7 +14,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import Daemon, Page, StreamClient
+from tests.e2e.daemons import COMMAND, Daemon, Page, StreamClient
 from tests.e2e.processes import Process, retry_once
 from tests.fake_nvml import fault
 from tests.waiting import wait_until
@@ -215,3 +216,47 @@ def test_its_threads_allocate_from_one_arena(make_driver: MakeDriver, start: Sta
         if first % ARENA_BYTES == 0 and last - first == ARENA_BYTES
     ]
     assert arenas == []
+
+
+PROGRAM = """
+import os, sys, time
+from exporter.publisher.tick import Publisher
+from exporter.web import health
+
+health.SILENT_SECONDS = 1.0
+tick = Publisher.tick
+
+def troubled(publisher):
+    while os.path.exists(sys.argv[1] + "/frozen"):
+        time.sleep(0.05)
+    if os.path.exists(sys.argv[1] + "/dead"):
+        raise SystemExit
+    return tick(publisher)
+
+Publisher.tick = troubled
+from exporter.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("trouble", ["frozen", "dead"])
+def test_a_publisher_in_trouble_is_not_healthy(
+    folders: Iterator[Path], processes: list[Process], tmp_path: Path, trouble: str
+) -> None:
+    """`healthcheck` says so, too; one that only hung for a while is healthy again."""
+    program = (sys.executable, "-c", PROGRAM, str(tmp_path))
+    daemon = Daemon(next(folders), {}, ("--demo", "--poll.interval=100ms"), program)
+    processes.append(daemon)
+    daemon.wait_for_gpus(8)
+    assert daemon.get("/-/healthy").text == "healthy\n"
+    (tmp_path / trouble).touch()
+    wait_until(lambda: daemon.get("/-/healthy").status == 503)
+    said = "not healthy: no reading round has ended for "
+    assert daemon.get("/-/healthy").text.startswith(said)
+    check = Process([*COMMAND, "healthcheck", f"--url={daemon.url}"], next(folders))
+    assert check.wait() == 1
+    assert check.lines(f"{daemon.url}/-/healthy: 503 {said}")
+    assert daemon.get("/metrics").status == 200
+    (tmp_path / trouble).unlink()
+    if trouble == "frozen":
+        wait_until(lambda: daemon.get("/-/healthy").status == 200)

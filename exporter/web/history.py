@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -42,13 +42,29 @@ class Series(NamedTuple):
     """Those in which anything is known, in the order of `COLUMNS`."""
 
 
-def _column(values: array[float], name: str) -> list[float | None]:
-    points = values[COLUMNS.index(name) :: _WIDTH]
-    return [value if value == value else None for value in points]
+class _Point(NamedTuple):
+    began: float
+    """When its first reading was."""
+    time: float
+    """When its newest reading was, which it holds."""
+    places: Mapping[Key, int]
+    """Where the row of each share begins; one object for all points with the same shares."""
+    values: array[float]
+
+    def row(self, key: Key) -> array[float]:
+        """Return the values of a share in the order of `COLUMNS`."""
+        start = self.places.get(key)
+        return _NO_ROW if start is None else self.values[start : start + _WIDTH]
 
 
-def _row(found: Mapping[str, float]) -> array[float]:
-    return array("f", [found.get(name, _UNKNOWN) for name in COLUMNS])
+def _columns(points: Sequence[_Point], key: Key, names: Sequence[str]) -> Columns:
+    values = array("f")
+    for point in points:
+        values += point.row(key)
+    return {
+        name: [value if value == value else None for value in values[COLUMNS.index(name) :: _WIDTH]]
+        for name in names
+    }
 
 
 def _parts(snapshot: Snapshot) -> dict[Key, Parts]:
@@ -62,33 +78,13 @@ def _parts(snapshot: Snapshot) -> dict[Key, Parts]:
     }
 
 
-class _Ring:
-    """The points of one share, row after row; the history knows where each of them lies."""
-
-    def __init__(self, points: int, now: float, parts: Parts) -> None:
-        self.values = _NO_ROW * points
-        self.parts = parts
-        self.known_at = now
-        """When anything was last known."""
-
-    def put(self, at: int, row: array[float]) -> None:
-        """Replace a point."""
-        self.values[at * _WIDTH : (at + 1) * _WIDTH] = row
-
-
 class History:
-    """A ring for each share, all with the same points in time. One thread adds; any reads."""
+    """The points of the last 15 minutes, of all shares. One thread adds; any reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rings: dict[Key, _Ring] = {}
-        self._times = array("d")
-        self._count = 0
-        """Points in use; the newest is at `_at`."""
-        self._at = -1
-        self._started = 0.0
-        """When the newest point began."""
-        self._last = 0.0
+        self._points: deque[_Point] = deque(maxlen=POINTS)
+        self._parts: dict[Key, Parts] = {}
         self._gap = POINT_SECONDS
         """Between the last two readings."""
         self._link_totals: dict[str, tuple[float, Mapping[str, float | None]]] = {}
@@ -96,103 +92,74 @@ class History:
 
     def add(self, snapshot: Snapshot) -> None:
         """Take a snapshot."""
-        now = snapshot.timestamp_seconds
-        found = self._values(snapshot)
-        parts = _parts(snapshot)
+        now, found = snapshot.timestamp_seconds, self._values(snapshot)
+        places: Mapping[Key, int] = {key: at * _WIDTH for at, key in enumerate(found)}
+        rows = [row.get(name, _UNKNOWN) for row in found.values() for name in COLUMNS]
         with self._lock:
-            for key, present in parts.items():
-                if key in self._rings and self._rings[key].parts != present:
-                    del self._rings[key]
-            is_new_point = self._advance(now)
-            for key in found:
-                if key not in self._rings:
-                    self._rings[key] = _Ring(len(self._times), now, parts.get(key, ()))
-            for key, ring in self._rings.items():
-                if key in found:
-                    ring.known_at = now
-                    ring.put(self._at, _row(found[key]))
-                elif is_new_point:
-                    ring.put(self._at, _NO_ROW)
-            for key in [
-                key for key, ring in self._rings.items() if now - ring.known_at > KEPT_SECONDS
-            ]:
-                del self._rings[key]
+            for key, present in _parts(snapshot).items():
+                if self._parts.get(key, present) != present:
+                    self._forget(key)
+                self._parts[key] = present
+            began = self._begin(now)
+            if self._points and self._points[-1].places == places:
+                places = self._points[-1].places
+            self._points.append(_Point(began, now, places, array("f", rows)))
 
     def series(
-        self, uuid: str, gpu_instance: int | None, since_seconds: float | None = None
+        self, uuid: str, gpu_instance: int | None, since_seconds: float = 0.0
     ) -> Series | None:
-        """Return the points of the last 15 minutes after `since_seconds`; None without a ring."""
+        """Return the points of the last 15 minutes after `since_seconds`; None without any."""
+        key = uuid, gpu_instance
         with self._lock:
-            ring = self._rings.get((uuid, gpu_instance))
-            if ring is None or not self._count:
-                return None
-            times = self._after(since_seconds)
-            values = self._newest(ring, len(times))
-        columns = {name: _column(values, name) for name in COLUMNS}
-        return Series(times, {name: each for name, each in columns.items() if set(each) - {None}})
+            kept = list(self._points)
+        if not any(key in point.places for point in kept):
+            return None
+        points = [point for point in kept if point.time > since_seconds]
+        columns = _columns(points, key, COLUMNS)
+        return Series(
+            [point.time for point in points],
+            {name: each for name, each in columns.items() if set(each) - {None}},
+        )
 
     def recent(
         self, names: Sequence[str], seconds: float
     ) -> tuple[list[float], dict[Key, Columns]]:
         """Return the times of the last `seconds`, and these columns of every share there is."""
         with self._lock:
-            if not self._count:
-                return [], {}
-            times = self._after(self._times[self._at] - seconds)
-            taken = {key: self._newest(ring, len(times)) for key, ring in self._rings.items()}
-        return times, {
-            key: {name: _column(values, name) for name in names} for key, values in taken.items()
-        }
+            kept = list(self._points)
+        points = [point for point in kept if point.time > kept[-1].time - seconds]
+        keys = dict.fromkeys(key for point in points for key in point.places)
+        return [point.time for point in points], {key: _columns(points, key, names) for key in keys}
 
-    def _after(self, since: float | None) -> list[float]:
-        """Return the times of the last 15 minutes after `since`, rising."""
-        first = (self._at - self._count + 1) % len(self._times)
-        times = (self._times[first:] + self._times[:first])[: self._count].tolist()
-        oldest = times[-1] - KEPT_SECONDS
-        return times[bisect_right(times, oldest if since is None else max(oldest, since)) :]
+    def _forget(self, key: Key) -> None:
+        """Forget a share whose place another one has taken."""
+        for at, point in enumerate(self._points):
+            places = {other: place for other, place in point.places.items() if other != key}
+            self._points[at] = point._replace(places=places)
 
-    def _newest(self, ring: _Ring, count: int) -> array[float]:
-        """Return the newest points of a ring, the oldest of them first."""
-        start = (self._at - count + 1) % len(self._times)
-        over = max(0, start + count - len(self._times))  # those that lie at the ring's start
-        values = ring.values
-        return values[start * _WIDTH : (start + count) * _WIDTH] + values[: over * _WIDTH]
-
-    def _advance(self, now: float) -> bool:
-        """Go to the point for a reading at `now`; return whether it is a new one.
+    def _begin(self, now: float) -> float:
+        """Make room for a reading at `now`; return when its point began.
 
         Points that would lie in the future after the clock was set back are forgotten. A hole of
         more than 3 intervals gets a point at which nothing is known.
         """
-        while self._count and now < self._started:
-            self._count -= 1
-            self._at = (self._at - 1) % len(self._times)
-            self._started = self._last = self._times[self._at]
-        if not self._count:
-            self._begin(now)
-            return True
-        gap, self._gap = self._gap, now - self._last
+        points = self._points
+        while points and now < points[-1].time:
+            points.pop()
+        while points and now - points[0].time >= KEPT_SECONDS:
+            points.popleft()
+        if not points:
+            return now
+        last = points[-1]
+        gap, self._gap = self._gap, now - last.time
         # Half an interval early is in time; after a late reading the next may come soon.
-        if now - self._started + max(self._gap, gap) / 2 < POINT_SECONDS:
-            self._last = self._times[self._at] = now
-            return False
+        if now - last.began + max(self._gap, gap) / 2 < POINT_SECONDS:
+            points.pop()
+            return last.began
         if self._gap > max(HOLE_INTERVALS * gap, SHORTEST_HOLE_SECONDS):
-            self._begin(self._last + min(max(gap, 0.0), self._gap / 2))
-            for ring in self._rings.values():
-                ring.put(self._at, _NO_ROW)
-        self._begin(now)
-        return True
-
-    def _begin(self, now: float) -> None:
-        """Take the next place of the ring, which grows until it is full."""
-        self._started = self._last = now
-        self._at = 0 if self._at + 1 == POINTS else self._at + 1
-        if self._at == len(self._times):
-            self._times.append(now)
-            for ring in self._rings.values():
-                ring.values.extend(_NO_ROW)
-        self._times[self._at] = now
-        self._count = min(self._count + 1, POINTS)
+            hole = last.time + min(max(gap, 0.0), self._gap / 2)
+            points.append(_Point(hole, hole, {}, array("f")))
+        return now
 
     def _values(self, snapshot: Snapshot) -> dict[Key, dict[str, float]]:
         ranks, now = live_ranks(snapshot.ranks), snapshot.timestamp_seconds

@@ -30,7 +30,7 @@ def with_power(watts: float | None) -> Gpu:
     return replace(gpu, vitals=replace(gpu.vitals, power_watts=watts))
 
 
-def powers(history: History, since: float | None = None) -> list[tuple[float, float | None]]:
+def powers(history: History, since: float = 0.0) -> list[tuple[float, float | None]]:
     """Seconds after the start and the power of each point."""
     series = history.series(UUID, None, since)
     assert series is not None
@@ -211,8 +211,8 @@ def test_what_is_long_gone_is_forgotten() -> None:
     """A GPU that was away for all of the kept time has no history any more."""
     history = History()
     history.add(at(0, with_power(1.0), snapshots.h100_idle(1)))
-    history.add(at(KEPT_SECONDS, snapshots.h100_idle(1)))
-    assert powers(history, since=NOW)[-1] == (KEPT_SECONDS, None)
+    history.add(at(KEPT_SECONDS - 1, snapshots.h100_idle(1)))
+    assert powers(history, since=NOW)[-1] == (KEPT_SECONDS - 1, None)
     history.add(at(KEPT_SECONDS + 1, snapshots.h100_idle(1)))
     assert history.series(UUID, None) is None
 

@@ -97,7 +97,7 @@ def history_routes(store: Store, threads: Threads) -> list[Route]:
         instance, since = requested_instance(request), _number(request, "since")
         found = requested_gpu(store.latest(), key)
         uuid = key if found is None else found.device.uuid
-        series = store.history.series(uuid, instance, since)
+        series = store.history.series(uuid, instance, since or 0.0)
         if series is None:
             raise HTTPException(404, f"there is no history of a GPU {share_name(key, instance)!r}")
         return _answer(request, series_json(series, uuid, instance))

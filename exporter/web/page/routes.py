@@ -62,7 +62,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 share = next((each for each in found.shares if each.gpu_instance == instance), None)
                 earlier, now = views.store.earlier_ranks(), snapshot.timestamp_seconds
                 jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
-                series = views.store.history.series(uuid, instance, 0.0)
+                series = views.store.history.series(uuid, instance)
                 own_view = {**view, "rows": rows_of(view["rows"], key)}
                 html = document(
                     f"{view['rows'][key]['words']['title']} · roofline-exporter",

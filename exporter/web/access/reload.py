@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from exporter.clock import Clock, SystemClock
 from exporter.errors import ConfigError, one_line, out_of_resources
-from exporter.files import open_regular
+from exporter.files import TooLargeError, read_regular
 from exporter.web.access.config import Pem, WebConfig, parse
 from exporter.web.access.tls import allowed, server_context
 from exporter.web.threads import Threads
@@ -24,16 +24,10 @@ from exporter.yaml_lines import decoded, loads
 
 MOST_BYTES = 1024 * 1024
 """Of one file: a bundle of all public CAs has a fifth of it."""
-SETTLED_SECONDS = 2.0
-"""The stamps of file systems are coarse: what changed just before it was read may have changed
-again since, under the same stamp."""
 RETRY_SECONDS = 1.0
 """Between two readings of files that are broken and do not change."""
 PATIENCE_SECONDS = 5.0
 """For a file system that does not answer."""
-
-Signature = tuple[int, ...] | int
-"""Device, inode, size and two times; or the number of the error."""
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +39,8 @@ class ActiveConfig:
     context: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
     config: WebConfig = field(default_factory=WebConfig)
-    digests: tuple[bytes, ...] = ()
-    """Of the content of each file, the configuration first."""
+    digests: Mapping[Path, bytes] = field(default_factory=dict)
+    """Of the content of each file."""
     notes: tuple[str, ...] = ()
     """What has no effect, or another one than was meant; a line each."""
     generation: int = 1
@@ -69,77 +63,51 @@ class ActiveConfig:
         return self.problem is not None and (self.context is None or bool(self.config.users))
 
 
-@dataclass
 class Files:
-    """Files that were read at a moment, what they looked like then, and their digests."""
+    """The files of one reading, and what was in them."""
 
-    now: float
-    """Unix time, in seconds."""
-    seen: dict[Path, Signature] = field(default_factory=dict)
-    digests: tuple[bytes, ...] = ()
+    def __init__(self) -> None:
+        self.digests: dict[Path, bytes] = {}
+        """Empty where one could not be read."""
 
     def read(self, path: Path) -> bytes:
         """Return a file's content; raise ConfigError, which names no place, if that cannot be."""
         name = one_line(os.fspath(path))
+        self.digests[path] = b""
         try:
-            with open_regular(path) as file:
-                self.seen[path] = _signature(os.fstat(file.fileno()))
-                data = file.read(MOST_BYTES + 1)
+            data = read_regular(path, MOST_BYTES)
+        except TooLargeError as error:
+            raise ConfigError(f"cannot read {name}: it has {error.strerror}") from error
         except (OSError, ValueError) as error:
-            self.seen.setdefault(path, signature(path))
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"cannot read {name}: {reason}") from error
-        if len(data) > MOST_BYTES:
-            raise ConfigError(f"cannot read {name}: it has more than {MOST_BYTES} bytes")
-        self.digests += (hashlib.sha256(data).digest(),)
+        self.digests[path] = hashlib.sha256(data).digest()
         return data
 
-    def may_have_changed(self) -> bool:
-        """Return whether one of them differs, or could without any sign of it."""
-        return any(
-            signature(path) != before
-            or (isinstance(before, tuple) and abs(self.now - before[-1] / 1e9) < SETTLED_SECONDS)
-            for path, before in self.seen.items()
-        )
+    def have_changed(self) -> bool:
+        """Return whether one of them holds something else now."""
+        now = Files()
+        for path in self.digests:
+            with contextlib.suppress(ConfigError):
+                now.read(path)
+        return now.digests != self.digests
 
 
-def signature(path: Path) -> Signature:
-    """Return a signature of the file at a path, which changes with it and with any link to it."""
-    try:
-        return _signature(os.stat(path))
-    except (OSError, ValueError) as error:
-        return getattr(error, "errno", None) or -1
-
-
-def _signature(status: os.stat_result) -> Signature:
-    times = status.st_mtime_ns, status.st_ctime_ns
-    return (status.st_dev, status.st_ino, status.st_size, *times)
-
-
-def load(
-    path: Path, files: Files | None = None, before: ActiveConfig | None = None
-) -> ActiveConfig:
-    """Read a web configuration file and the files it names; return `before` if all are equal."""
-    files = files or Files(time.time())
+def load(path: Path, files: Files | None = None, generation: int = 1) -> ActiveConfig:
+    """Read a web configuration file and the files it names."""
+    files = files or Files()
     try:
         data = files.read(path)
     except ConfigError as error:
         raise ConfigError(f"{error}, expected a YAML file") from error
-    if before is not None and before.digests[:1] == files.digests:
-        config = before.config
-    else:
-        config = _parsed(data, path)
+    config = _parsed(data, path)
     tls = config.tls
-    pems = [] if tls is None else [tls.cert, tls.key, tls.client_ca]
-    contents = [None if pem is None else _content(pem, files) for pem in pems]
-    if before is not None and before.digests == files.digests:
-        return before
-    generation = 1 if before is None else before.generation + 1
     if tls is None:
         return ActiveConfig(None, config, files.digests, config.notes, generation)
-    cert, key, client_ca = contents
+    cert, key = _content(tls.cert, files), _content(tls.key, files)
+    client_ca = None if tls.client_ca is None else _content(tls.client_ca, files)
     try:
-        context, notes = server_context(tls, cert or b"", key or b"", client_ca)
+        context, notes = server_context(tls, cert, key, client_ca)
     except ConfigError:
         raise
     except Exception as error:
@@ -182,7 +150,7 @@ class WebConfigWatcher:
         self._thread = Threads("web-config")
         self._is_unreadable = False
         """Whether there were no resources to look at the files the last time."""
-        self._files = Files(self._clock.time())
+        self._files = Files()
         self.active = load(path, self._files)
         _log_notes(self.active)
 
@@ -229,15 +197,15 @@ class WebConfigWatcher:
 
     async def _look(self) -> None:
         files, active = self._files, self.active
-        now, wall = self._clock.monotonic(), self._clock.time()
+        now = self._clock.monotonic()
         is_due = active.problem is not None and now - self._tried_at >= RETRY_SECONDS
 
         def look() -> tuple[Files, ActiveConfig | str] | None:
-            if not is_due and not files.may_have_changed():
+            if not is_due and not files.have_changed():
                 return None
-            new = Files(wall)
+            new = Files()
             try:
-                return new, load(self._path, new, active)
+                return new, load(self._path, new, active.generation + 1)
             except ConfigError as error:
                 if out_of_resources(error):
                     raise

@@ -9,7 +9,6 @@ import logging
 import os
 import resource
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from tests.web.access.authority import (
     write_files,
 )
 from tests.web.access.handshakes import GREETING, handshake
-from tests.web.access.test_config import HASH
 
 TEXT = """\
 tls_server_config:
@@ -37,7 +35,6 @@ tls_server_config:
   client_auth_type: RequireAndVerifyClientCert
   client_ca_file: clients.pem
 """
-OTHER_HASH = HASH.replace("w74b", "w74c")
 
 
 class Watched:
@@ -47,8 +44,7 @@ class Watched:
         self.folder = write_files(folder)
         self.path = folder / "web.yml"
         self.write(text)
-        # Long after the files were written: nothing is read twice because it is new.
-        self.clock = ManualClock(unix_seconds=time.time() + 60)
+        self.clock = ManualClock()
         self.access = WebConfigWatcher(self.path, self.clock)
 
     def write(self, text: str) -> None:
@@ -72,16 +68,6 @@ def accepts(active: ActiveConfig, authority: str = "first") -> bool:
     return False
 
 
-def test_nothing_new_changes_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are looked at, and not read."""
-    before = watched.access.active
-    monkeypatch.setattr(Files, "read", None)
-
-    assert watched.look() is before
-    assert watched.look() is before
-    assert watched.access.ok
-
-
 def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:
     """Its files are links through a link that is exchanged; neither file nor folder is written."""
     for name, authority in (("..1", "first"), ("..2", "other")):
@@ -91,7 +77,7 @@ def test_a_secret_mounted_by_kubernetes_is_followed(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("..1")
     for name in ("web.yml", "node.crt", "node.key", "clients.pem"):
         (tmp_path / name).symlink_to(f"..data/{name}")
-    access = WebConfigWatcher(tmp_path / "web.yml", ManualClock(unix_seconds=time.time() + 60))
+    access = WebConfigWatcher(tmp_path / "web.yml", ManualClock())
     assert accepts(access.active, "first")
 
     (tmp_path / "..data_tmp").symlink_to("..2")
@@ -126,46 +112,26 @@ def test_connections_are_refused_during_half_a_rotation(
     ]
 
 
-def test_broken_files_that_do_not_change_are_read_again_each_second(
+def test_broken_files_that_do_not_change_are_used_again_each_second(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What keeps them from being read may end without a trace in them; but not all the time."""
-    reads = []
-    read = Files.read
+    """What makes them unusable may end without a trace in them; but not all the time."""
+    tries = []
 
-    def refuse(files: Files, path: Path) -> bytes:
-        reads.append(path)
-        raise ConfigError("no descriptor is left")
+    def refuse(*_: object) -> None:
+        tries.append(watched.clock.monotonic())
+        raise ConfigError("no memory is left")
 
-    monkeypatch.setattr(Files, "read", refuse)
-    os.utime(watched.path)
-    assert watched.look().problem is not None
-    monkeypatch.setattr(Files, "may_have_changed", lambda _: False)
-    for _ in range(5):
-        watched.look()
-    assert len(reads) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(reload, "server_context", refuse)
+        watched.write(f"{TEXT}# changed\n")
+        for _ in range(5):
+            assert watched.look().problem is not None
+    assert len(tries) == 1
 
     watched.clock.advance(1.0)
-    monkeypatch.setattr(Files, "read", read)
 
     assert watched.look().problem is None
-
-
-def test_what_changes_within_the_grain_of_a_stamp_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that was new when it was read is read again, also if it looks the same."""
-    monkeypatch.setattr("exporter.web.access.reload._signature", lambda status: (int(1e18),))
-    write_files(tmp_path)
-    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
-    clock = ManualClock(unix_seconds=1e9 + 1.0)
-    access = WebConfigWatcher(tmp_path / "web.yml", clock)
-    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {OTHER_HASH}}}")
-    clock.advance(3600)
-
-    assert asyncio.run(access.look()).config.users["a"].text == OTHER_HASH
-    (tmp_path / "web.yml").write_text(f"basic_auth_users: {{a: {HASH}}}")
-    assert asyncio.run(access.look()).config.users["a"].text == OTHER_HASH
 
 
 @pytest.mark.parametrize(
@@ -199,7 +165,7 @@ class BlockedReads:
         self.looks = 0
         self.gate = threading.Event()
         self.begun = threading.Event()
-        look = Files.may_have_changed
+        look = Files.have_changed
 
         def blocked(files: Files) -> bool:
             self.looks += 1
@@ -207,7 +173,7 @@ class BlockedReads:
             self.gate.wait(30)
             return look(files)
 
-        monkeypatch.setattr(Files, "may_have_changed", blocked)
+        monkeypatch.setattr(Files, "have_changed", blocked)
 
 
 def test_concurrent_calls_share_one_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,22 +32,10 @@ class Scrapes:
         self, most: int = PARALLEL_SCRAPES, refused: Callable[[str], None] = uncounted
     ) -> None:
         """Take the limit, and what to call for each scrape that it refuses."""
-        self._most = most
-        self._refused = refused
-        self._running = 0
+        self.most = most
+        self.refused = refused
+        self.running = 0
         self.threads = Threads("render", RENDERERS)
-
-    def begin(self) -> str | None:
-        """Count one more; return why that cannot be, in one line, or None."""
-        if self._running >= self._most:
-            self._refused("scrapes")
-            return f"{self._running} scrapes are under way, which is the limit"
-        self._running += 1
-        return None
-
-    def end(self) -> None:
-        """Count one less."""
-        self._running -= 1
 
 
 class _BadQuery(Exception):
@@ -70,20 +58,22 @@ class MetricsEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one scrape, or 503 while too many are being made."""
-        problem = self._scrapes.begin()
-        if problem is not None:
+        scrapes, zipped = self._scrapes, accepts_gzip(_header(scope, b"accept-encoding"))
+        if scrapes.running >= scrapes.most:
+            scrapes.refused("scrapes")
+            problem = f"{scrapes.running} scrapes are under way, which is the limit"
             await refuse_plainly(scope, send, 503, problem, [(b"retry-after", b"1")])
             return
-        zipped, threads = accepts_gzip(_header(scope, b"accept-encoding")), self._scrapes.threads
+        scrapes.running += 1
         try:
-            body, content_type, vary = await self._make(self._pages, threads, scope, zipped)
+            body, kind, vary = await self._make(self._pages, scrapes.threads, scope, zipped)
         except _BadQuery as refused:
             await refuse_plainly(scope, send, 400, str(refused))
             return
         finally:
             # Before sending, so that a client that does not read occupies no place.
-            self._scrapes.end()
-        headers = [(b"content-type", content_type.encode("latin-1")), (b"vary", vary)]
+            scrapes.running -= 1
+        headers = [(b"content-type", kind.encode("latin-1")), (b"vary", vary)]
         if zipped:
             headers.append((b"content-encoding", b"gzip"))
         await respond(scope, send, 200, body, headers)

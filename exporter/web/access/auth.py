@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from exporter.web.access.config import Hash, RateLimit
+from exporter.web.access.config import RateLimit
 from exporter.web.access.reload import ActiveConfig, WebConfigWatcher
 from exporter.web.fairness import FairQueue, origin
 from exporter.web.responses import Header, refuse_plainly
@@ -102,10 +102,11 @@ class AuthMiddleware:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         login = credentials(given[0]) if len(given) == 1 else None
         address = (scope.get("client") or ("",))[0]
-        try:
-            if login and await self._passwords.check(active.config.users, *login, address):
-                return None
-        except Busy:
+        users = active.config.users
+        is_right = await self._passwords.check(users, *login, address) if login else False
+        if is_right:
+            return None
+        if is_right is None:
             retry = _retry_after(RETRY_SECONDS)
             return _Refusal("password", 503, "too many passwords wait to be checked", retry)
         return _Refusal("password", 401, "a user and password are needed", CHALLENGE)
@@ -160,10 +161,6 @@ class Bucket:
         return max(1, math.ceil((1.0 - self._tokens) * self.limit.interval_seconds))
 
 
-class Busy(Exception):
-    """Too many wait already; retry after a second."""
-
-
 def credentials(header: bytes) -> tuple[bytes, bytes] | None:
     """Return user and password of an Authorization header, None if it holds none."""
     scheme, _, rest = header.strip().partition(b" ")
@@ -181,7 +178,7 @@ class _Check(NamedTuple):
     origin: str
     key: bytes
     password: bytes
-    hashed: Hash
+    hashed: bytes
     user_exists: bool
     result: asyncio.Future[bool | None]
     """Whether it is right; None to answer 503."""
@@ -204,9 +201,9 @@ class Passwords:
         self._checking: asyncio.Task[None] | None = None
 
     async def check(
-        self, users: Mapping[str, Hash], user: bytes, password: bytes, address: str = ""
-    ) -> bool:
-        """Return whether this is the user's password, or raise Busy.
+        self, users: Mapping[str, bytes], user: bytes, password: bytes, address: str = ""
+    ) -> bool | None:
+        """Return whether this is the user's password; None if too many wait already.
 
         Unknown users take as long as known ones.
         """
@@ -232,12 +229,9 @@ class Passwords:
         if self._checking is None or self._checking.done():
             self._checking = loop.create_task(self._check_all())
         try:
-            is_right = await result
+            return await result
         finally:
             self._waiting.discard(check.origin, check)
-        if is_right is None:
-            raise Busy
-        return is_right
 
     async def _check_all(self) -> None:
         while self._queue:
@@ -253,16 +247,16 @@ class Passwords:
                 self._queue.discard(each.origin, each)
                 each.resolve(is_right)
 
-    def _dummy(self, users: Mapping[str, Hash], user: bytes) -> Hash:
+    def _dummy(self, users: Mapping[str, bytes], user: bytes) -> bytes:
         """Return a hash for an unknown user: always the same, and of a cost that a user's has."""
-        costs = [known.cost for known in users.values()]
+        costs = [int(known[4:6]) for known in users.values()]
         number = int.from_bytes(hmac.digest(self._secret, user, "sha256")[:8], "big")
-        cost = costs[number % len(costs)] if costs else 10
-        return Hash(f"$2b${cost:02d}${'.' * 53}")
+        cost = costs[number % len(costs)]
+        return b"$2b$%02d$%b" % (cost, b"." * 53)
 
-    def _key(self, user: bytes, password: bytes, hashed: Hash) -> bytes:
+    def _key(self, user: bytes, password: bytes, hashed: bytes) -> bytes:
         """Return the key of the cache; it contains the hash, so that a new one takes effect."""
-        parts = (user, password, hashed.octets)
+        parts = (user, password, hashed)
         text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return hmac.digest(self._secret, text, "sha256")
 
@@ -279,10 +273,10 @@ class Passwords:
             known.popitem(last=False)
 
 
-def _matches(password: bytes, hashed: Hash) -> bool:
+def _matches(password: bytes, hashed: bytes) -> bool:
     import bcrypt  # loaded with the file, if that has users
 
     try:
-        return bcrypt.checkpw(password, hashed.octets)
+        return bcrypt.checkpw(password, hashed)
     except ValueError:
         return False

@@ -131,23 +131,6 @@ Key = str | tuple[str | int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Hash:
-    """A well-formed hash of a password."""
-
-    text: str = field(repr=False)
-
-    @property
-    def cost(self) -> int:
-        """The binary logarithm of the number of rounds."""
-        return int(self.text[4:6])
-
-    @property
-    def octets(self) -> bytes:
-        """The hash as bcrypt takes it."""
-        return self.text.encode()
-
-
-@dataclass(frozen=True, slots=True)
 class Pem:
     """Certificates or a key, written into the file or in one that it names."""
 
@@ -192,7 +175,8 @@ class WebConfig:
     tls: Tls | None = None
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Names in lower case, and values, that every answer has."""
-    users: Mapping[str, Hash] = field(default_factory=dict, repr=False)
+    users: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """By name: the bcrypt hash, whose cost is at 4 to 6."""
     rate_limit: RateLimit | None = None
     notes: tuple[str, ...] = ()
     """What is accepted but has no effect, or not the one that was meant; a line each."""
@@ -323,7 +307,7 @@ def _headers(section: Section) -> tuple[tuple[bytes, bytes], ...]:
     return tuple(found)
 
 
-def _users(top: Section) -> dict[str, Hash]:
+def _users(top: Section) -> dict[str, bytes]:
     users = top.section("basic_auth_users", None)
     for name, value in users.values.items():
         if not name or ":" in name:
@@ -335,7 +319,7 @@ def _users(top: Section) -> dict[str, Hash]:
                 f"expected a bcrypt hash of cost {COSTS.start} to {COSTS.stop - 1}, such as "
                 "htpasswd -nB prints after the colon",
             )
-    return {name: Hash(value) for name, value in users.values.items()}
+    return {name: value.encode() for name, value in users.values.items()}
 
 
 def _rate_limit(top: Section, notes: list[str]) -> RateLimit | None:

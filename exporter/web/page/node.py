@@ -18,19 +18,6 @@ def _list(lines: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
 
 
-def problem_section(problem: Mapping[str, Any] | None) -> str:
-    """Return why no GPU is up, what was tried and what to do; empty if one is up."""
-    if problem is None:
-        return '<div id="problem"></div>'
-    tried = problem["tried"]
-    return (
-        '<div id="problem"><section aria-labelledby="problem-title">\n'
-        f'<h2 id="problem-title">No GPU is up</h2>\n<p>{escape(problem["what"])}</p>\n'
-        f"{f'<h3>What was tried</h3>{_list(tried)}' if tried else ''}\n"
-        f"<h3>What to do</h3>\n{_list(problem['do'])}\n</section></div>"
-    )
-
-
 _PLOT = """\
 <label class="model" hidden>GPU model <select id="model"></select></label>
 <div class="plot"><svg class="roofline" role="group" aria-labelledby="roofline-title">
@@ -129,9 +116,7 @@ def _headline(view: Mapping[str, Any]) -> str:
     return f'<h1 id="headline">{parts}</h1>'
 
 
-def node_content(
-    view: Mapping[str, Any], problem: Mapping[str, Any] | None, gpus: Sequence[Gpu] = ()
-) -> str:
+def node_content(view: Mapping[str, Any], problem: str, gpus: Sequence[Gpu]) -> str:
     """Return the content of the node view: the GPUs in trouble first."""
     rows = view["rows"]
     ordered = dict(sorted(rows.items(), key=lambda item: item[1]["trouble"]))
@@ -140,7 +125,7 @@ def node_content(
 <p id="cause">{escape(view.get("cause", ""))}</p>
 <p><a id="advice" href="{escape(view["advice"])}">What this means, and what to change</a></p>
 <p id="totals">{escape(view["totals"])}</p>
-{problem_section(problem)}
+{problem}
 <div id="node"{"" if rows else " hidden"}>
 <section aria-labelledby="gpus-title">
 {gpu_table("GPUs", view.get("means", ""), ordered)}
@@ -174,19 +159,22 @@ RECORDING_ENDED = (
 )
 
 
-def problem_view(snapshot: Snapshot, tried: Sequence[str] = ()) -> dict[str, Any] | None:
-    """Return what is wrong, what was tried and what to do; None if at least one GPU is up."""
-    what = snapshot.problem
-    if what is None:
-        return None
-    what = " ".join(what.split())
-    if recording_ended(what) is not None:
-        return {"what": what, "tried": [], "do": list(RECORDING_ENDED)}
+def problem_section(snapshot: Snapshot | None, tried: Sequence[str] = ()) -> str:
+    """Return why no GPU is up, what was tried and what to do; empty if one is up."""
+    if snapshot is None or snapshot.problem is None:
+        return '<div id="problem"></div>'
+    what = " ".join(snapshot.problem.split())
+    advice: Sequence[str] = GPUS_DOWN if snapshot.gpus else NO_GPU
     counted = [
         f"{count} {_COUNTERS.get(where, where)}" for where, count in snapshot.devices.items()
     ]
-    return {
-        "what": what,
-        "tried": [*tried, *([f"GPUs counted: {', '.join(counted)}"] if counted else [])],
-        "do": list(GPUS_DOWN if snapshot.gpus else NO_GPU),
-    }
+    if counted:
+        tried = [*tried, f"GPUs counted: {', '.join(counted)}"]
+    if recording_ended(what) is not None:
+        tried, advice = (), RECORDING_ENDED
+    return (
+        '<div id="problem"><section aria-labelledby="problem-title">\n'
+        f'<h2 id="problem-title">No GPU is up</h2>\n<p>{escape(what)}</p>\n'
+        f"{f'<h3>What was tried</h3>{_list(tried)}' if tried else ''}\n"
+        f"<h3>What to do</h3>\n{_list(advice)}\n</section></div>"
+    )

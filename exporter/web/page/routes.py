@@ -17,7 +17,7 @@ from exporter.web.live.view import Views
 from exporter.web.page.document import document, frame
 from exporter.web.page.gpu import gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
-from exporter.web.page.node import node_content, problem_view
+from exporter.web.page.node import node_content, problem_section
 from exporter.web.query_params import requested_gpu, requested_instance
 from exporter.web.responses import answer
 from exporter.web.static import HEADERS
@@ -44,7 +44,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
 
     def index(request: Request) -> Response:
         view, snapshot = views.latest(), views.store.latest()
-        problem = None if snapshot is None else problem_view(snapshot, views.tried())
+        problem = problem_section(snapshot, views.tried())
         gpus = () if snapshot is None else snapshot.gpus
         body = frame(view, node_content(view, problem, gpus), home=True)
         html = document(f"{view['headline']} · roofline-exporter", body, modules=NODE_MODULES)

@@ -105,7 +105,7 @@ rate_limit:
         b"x-frame-options": b"sameorigin",
         b"x-xss-protection": b"1",
     }
-    assert read.users["alice"].cost == 4
+    assert read.users["alice"] == HASH.encode()
     assert read.rate_limit == RateLimit(60.5, 3)
     assert read.notes == (
         "web.yml:15: key 'http_server_config.http2': has no effect, only HTTP/1.1 is served",

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -108,45 +108,40 @@ def gpu_json(gpu: Gpu, ranks: Mapping[str | None, list[GpuRankJson]]) -> GpuJson
     )
 
 
-def gpus_answer(snapshot: Snapshot | None) -> GpusAnswer:
-    """Return every GPU of the node; none before the first snapshot."""
-    if snapshot is None:
-        return GpusAnswer(problem="no snapshot yet", gpus=[])
+def gpus_answer(snapshot: Snapshot) -> GpusAnswer:
+    """Return every GPU of the node."""
     ranks = gpu_ranks(snapshot)
     gpus = [gpu_json(gpu, ranks) for gpu in snapshot.gpus]
     return copied(GpusAnswer, snapshot, notice=notice_of(snapshot), gpus=gpus)
 
 
-def diagnosis_answer(snapshot: Snapshot | None) -> DiagnosisAnswer:
-    """Return the diagnoses of every share; none before the first snapshot."""
-    answer = DiagnosisAnswer(
-        timestamp_seconds=None if snapshot is None else snapshot.timestamp_seconds,
-        diagnoses=[],
-        not_known=[],
+def diagnosis_answer(snapshot: Snapshot) -> DiagnosisAnswer:
+    """Return the diagnoses of every share."""
+    diagnoses: list[SaidDiagnosisJson] = []
+    unknown: list[NotKnownJson] = []
+    for gpu, share in _shares_up(snapshot):
+        where: dict[str, Any] = {
+            "gpu": gpu.device.index,
+            "uuid": gpu.device.uuid,
+            "gpu_instance": share.gpu_instance,
+        }
+        for each in share.diagnoses:
+            finding, advice = diagnosis.said(each)
+            said = {"finding": finding, "advice": advice}
+            said["documentation"] = diagnosis.address(each.cause)
+            diagnoses.append(copied(SaidDiagnosisJson, each, **where, **said))
+        if missing := list(share.missing_evidence):
+            reason = diagnosis.not_known(missing)
+            unknown.append(NotKnownJson(**where, missing_evidence=missing, reason=reason))
+    return DiagnosisAnswer(
+        timestamp_seconds=snapshot.timestamp_seconds, diagnoses=diagnoses, not_known=unknown
     )
-    for gpu in () if snapshot is None else snapshot.gpus:
-        for share in gpu.shares if gpu.up else ():
-            where: dict[str, Any] = {
-                "gpu": gpu.device.index,
-                "uuid": gpu.device.uuid,
-                "gpu_instance": share.gpu_instance,
-            }
-            answer.diagnoses.extend(
-                copied(
-                    SaidDiagnosisJson,
-                    each,
-                    **where,
-                    **dict(zip(("finding", "advice"), diagnosis.said(each), strict=True)),
-                    documentation=diagnosis.address(each.cause),
-                )
-                for each in share.diagnoses
-            )
-            if missing := list(share.missing_evidence):
-                reason = diagnosis.not_known(missing)
-                answer.not_known.append(
-                    NotKnownJson(**where, missing_evidence=missing, reason=reason)
-                )
-    return answer
+
+
+def _shares_up(snapshot: Snapshot) -> Iterator[tuple[Gpu, Share]]:
+    for gpu in snapshot.gpus:
+        if gpu.up:
+            yield from ((gpu, share) for share in gpu.shares)
 
 
 def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
@@ -173,10 +168,8 @@ def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
     return rows
 
 
-def roofline_answer(snapshot: Snapshot | None) -> RooflineAnswer:
+def roofline_answer(snapshot: Snapshot) -> RooflineAnswer:
     """Return the roofline of every share of a GPU that is up and has ceilings."""
-    if snapshot is None:
-        return RooflineAnswer(rooflines=[])
     rooflines = [
         copied(
             RooflineJson,
@@ -188,14 +181,10 @@ def roofline_answer(snapshot: Snapshot | None) -> RooflineAnswer:
             memory_bandwidth_bytes_per_second=ceilings.memory_bandwidth_by_basis,
             **({"link_bandwidth_bytes_per_second": {}} if gpu.device.mig else {}),
             ceilings=_ceilings(ceilings),
-            point=None if share.roofline is None else copied(PointJson, share.roofline),
-            saturation=None
-            if share.saturation is None
-            else copied(SaturationJson, share.saturation),
+            point=share.roofline and copied(PointJson, share.roofline),
+            saturation=share.saturation and copied(SaturationJson, share.saturation),
         )
-        for gpu in snapshot.gpus
-        if gpu.up
-        for share in gpu.shares
+        for gpu, share in _shares_up(snapshot)
         if (ceilings := share.ceilings) is not None
     ]
     return RooflineAnswer(timestamp_seconds=snapshot.timestamp_seconds, rooflines=rooflines)
@@ -256,10 +245,8 @@ def _rank(rank: Rank, now_seconds: float, indices: dict[str, int]) -> RankJson:
     )
 
 
-def training_answer(snapshot: Snapshot | None) -> TrainingAnswer:
-    """Return every job with its ranks; none before the first snapshot."""
-    if snapshot is None:
-        return TrainingAnswer(jobs=[])
+def training_answer(snapshot: Snapshot) -> TrainingAnswer:
+    """Return every job with its ranks."""
     now, state = snapshot.timestamp_seconds, snapshot.training
     indices = {gpu.device.uuid: gpu.device.index for gpu in snapshot.gpus}
     jobs: dict[str, list[Rank]] = {}

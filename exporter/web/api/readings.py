@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Literal
 
 from exporter.model.reading import group_and_instance, share_group
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot, SourceState
+from exporter.model.snapshot import Gpu, Share, Snapshot, SourceState
 from exporter.model.workload import SCHEDULERS
 from exporter.web.api.models.gpus import ReadingJson
 
@@ -56,8 +56,9 @@ def _clock(name: str) -> Callable[[Gpu], bool]:
     return lambda gpu: gpu.vitals is not None and name in gpu.vitals.clock_hertz
 
 
-def _apart(gpu: Gpu) -> str:
-    return "mig" if gpu.device.mig else NO_ANSWER
+def _mig_or(state: str) -> Callable[[Gpu], str]:
+    """What comes from the whole GPU's counters, or is of it, MIG takes away."""
+    return lambda gpu: "mig" if gpu.device.mig else state
 
 
 def _superseded(gpu: Gpu) -> str:
@@ -73,17 +74,13 @@ def _without_links(gpu: Gpu) -> str:
     return UNSUPPORTED if counted else gpu.states.get(_SLOW_FIELDS, UNSUPPORTED)
 
 
-def _of_whole(gpu: Gpu) -> str:
-    """What no field gives comes from the whole GPU's counters, which MIG takes away."""
-    return "mig" if gpu.device.mig else UNSUPPORTED
-
-
 def _lacks(gpu: Gpu) -> str:
     """A field that a GPU model lacks has no state of its own, nor have no fans."""
     return UNSUPPORTED
 
 
 _FIELDS, _SLOW_FIELDS = "fields", "slow_fields"
+_apart, _of_whole = _mig_or(NO_ANSWER), _mig_or(UNSUPPORTED)
 BOARD: tuple[Row, ...] = (
     Row("identity", "static", lambda gpu: True),
     Row("mig", "fast", lambda gpu: "mig" in gpu.device.modes),
@@ -187,26 +184,16 @@ def _source(gpu: Gpu, name: str) -> str:
 
 
 def _of_share(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[ReadingJson]:
-    instance, own, states = share.gpu_instance, gpu.device.source, gpu.states
-    yield _reading(
-        "memory",
-        states.get(share_group("memory", instance)),
-        own,
-        ages["fast"],
-        instance,
-        there=share.memory is not None,
-    )
-    yield _reading(
-        "processes",
-        states.get("compute_processes"),
-        own,
-        ages.get("slow"),
-        instance,
-        there=share.processes is not None,
-    )
+    instance, own, slow = share.gpu_instance, gpu.device.source, ages.get("slow")
+    there = share.memory is not None
+    state = gpu.states.get(share_group("memory", instance))
+    yield _reading("memory", state, own, ages["fast"], instance, there=there)
+    there = share.processes is not None
+    state = gpu.states.get("compute_processes")
+    yield _reading("processes", state, own, slow, instance, there=there)
     if share.processes:
         named = any(process.command is not None for process in share.processes)
-        yield _reading("process_names", None, "proc", ages.get("slow"), instance, there=named)
+        yield _reading("process_names", None, "proc", slow, instance, there=named)
     yield from _activity(gpu, share, ages)
 
 
@@ -230,21 +217,17 @@ def _activity(gpu: Gpu, share: Share, ages: Mapping[str, float]) -> Iterator[Rea
 
 
 def _training(gpu: Gpu, share: Share, snapshot: Snapshot) -> Iterator[ReadingJson]:
-    mine = [rank for rank in snapshot.ranks if _is_on(rank, gpu, share)]
+    here = gpu.device.uuid, share.gpu_instance
+    mine = [rank for rank in snapshot.ranks if (rank.gpu_uuid, rank.gpu_instance) == here]
     if mine:
         newest = max(rank.last_report_timestamp_seconds for rank in mine)
         age = _since(snapshot.timestamp_seconds, newest)
         yield _reading("training", None, "training", age, share.gpu_instance, there=True)
 
 
-def _is_on(rank: Rank, gpu: Gpu, share: Share) -> bool:
-    return rank.gpu_uuid == gpu.device.uuid and rank.gpu_instance == share.gpu_instance
-
-
 def _others(gpu: Gpu, listed: Iterable[tuple[str, int | None]]) -> Iterator[ReadingJson]:
     """Yield absent groups that have no entry yet."""
-    known = set(listed) | {(source, None) for source in COUNTER_SOURCES}
-    known.add(("compute_processes", None))
+    known = {*listed, ("compute_processes", None)}
     for name, state in gpu.states.items():
         group, instance = group_and_instance(name)
         if (group, instance) not in known and group not in COUNTER_SOURCES:

@@ -25,9 +25,11 @@ from exporter.web.api.convert import (
     specs_answer,
     training_answer,
 )
-from exporter.web.api.models.diagnosis import IdleAnswer, IdleForJson
-from exporter.web.api.models.gpus import GpuAnswer
+from exporter.web.api.models.diagnosis import DiagnosisAnswer, IdleAnswer, IdleForJson
+from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
 from exporter.web.api.models.json import Json, json_text
+from exporter.web.api.models.roofline import RooflineAnswer
+from exporter.web.api.models.training import TrainingAnswer
 from exporter.web.api.readings import readings
 from exporter.web.facts import notice_of
 from exporter.web.idle_for import Asked, idle_for, seconds_of
@@ -37,13 +39,20 @@ from exporter.web.threads import Threads
 
 SCHEMA = Path(__file__).with_name("openapi.json")
 JSON = "application/json"
+Endpoint = Callable[[Request], Response]
 
 
 def api_routes(store: Store, specs: Callable[[], SpecBook], threads: Threads) -> list[Route]:
     """Return the routes below ``/api/`` but those of the history."""
 
-    def of_node(convert: Callable[[Snapshot | None], Json]) -> Callable[[Request], Response]:
-        return lambda request: _answer(convert(store.latest()))
+    def of_node(convert: Callable[[Snapshot], Json], before: Json) -> Endpoint:
+        """Return what answers with the latest snapshot, and before the first one with `before`."""
+
+        def endpoint(request: Request) -> Response:
+            snapshot = store.latest()
+            return _answer(before if snapshot is None else convert(snapshot))
+
+        return endpoint
 
     def gpu(request: Request) -> Response:
         key, snapshot = request.path_params["uuid"], store.latest()
@@ -84,12 +93,13 @@ def api_routes(store: Store, specs: Callable[[], SpecBook], threads: Threads) ->
     def openapi(request: Request) -> Response:
         return Response(SCHEMA.read_bytes(), media_type=JSON)
 
-    answers: dict[str, Callable[[Request], Response]] = {
-        "/api/v1/gpus": of_node(gpus_answer),
+    no_gpus = GpusAnswer(problem="no snapshot yet", gpus=[])
+    answers: dict[str, Endpoint] = {
+        "/api/v1/gpus": of_node(gpus_answer, no_gpus),
         "/api/v1/gpus/{uuid}": gpu,
-        "/api/v1/roofline": of_node(roofline_answer),
-        "/api/v1/training": of_node(training_answer),
-        "/api/v1/diagnosis": of_node(diagnosis_answer),
+        "/api/v1/roofline": of_node(roofline_answer, RooflineAnswer(rooflines=[])),
+        "/api/v1/training": of_node(training_answer, TrainingAnswer(jobs=[])),
+        "/api/v1/diagnosis": of_node(diagnosis_answer, DiagnosisAnswer(diagnoses=[], not_known=[])),
         "/api/v1/idle": idle,
         "/api/v1/specs": gpu_models,
         "/api/openapi.json": openapi,

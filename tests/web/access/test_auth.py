@@ -7,29 +7,26 @@ import contextlib
 import http.client
 import socket
 import ssl
-import threading
 import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import bcrypt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.web.access.auth import CHALLENGE, AuthMiddleware, Bucket
 from exporter.web.access.config import RateLimit
 from exporter.web.access.reload import WebConfigWatcher
-from exporter.web.server.counts import Counts
-from exporter.web.server.limits import Limits
-from exporter.web.server.server import Server, listen
 from tests.waiting import wait_until
 from tests.web.access.authority import ca_pem, client, client_context, write_files
 from tests.web.access.test_reload import TEXT
+from tests.web.server.site import Site
 
 PLAIN = "rate_limit: {interval: 0}\n"
 TLS = "tls_server_config: {cert_file: node.crt, key_file: node.key}\n"
@@ -56,28 +53,22 @@ class Answer:
         return [value for key, value in self.headers if key.lower() == name]
 
 
-@dataclass
-class Node:
+class Node(Site):
     """A daemon with a small application behind the middleware."""
 
-    folder: Path
-    text: str
-    asked: Counter[str] = field(default_factory=Counter)
-    now: float = 0.0
-    """Of the rate limit."""
-
-    def __post_init__(self) -> None:
-        write_files(self.folder)
-        self.path = self.folder / "web.yml"
-        self.path.write_text(self.text)
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder = write_files(folder)
+        self.path = folder / "web.yml"
+        self.path.write_text(text)
         self.access = WebConfigWatcher(self.path)
-        self.counts = Counts(web_config_ok=lambda: self.access.ok)
-        listener = listen("127.0.0.1", 0)
-        self.port: int = listener.getsockname()[1]
-        app = AuthMiddleware(
-            self._answer, self.access, self.counts.refuse_request, lambda: self.now
-        )
-        self.server = Server(app, listener, limits=Limits(), counts=self.counts, config=self.access)
+        self.asked: Counter[str] = Counter()
+        self.now = 0.0
+        """Of the rate limit."""
+        super().__init__(config=self.access)
+
+    def app(self) -> ASGIApp:
+        count = self.counts.refuse_request
+        return AuthMiddleware(self._answer, self.access, count, lambda: self.now)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.asked[scope["path"]] += 1
@@ -89,34 +80,20 @@ class Node:
             await receive()
         await send({"type": "http.response.body", "body": b"last\n"})
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[Node]:
-        thread = threading.Thread(target=self.server.run)
-        thread.start()
-        try:
-            wait_until(lambda: self.server.started)
-            yield self
-        finally:
-            self.server.request_stop()
-            thread.join()
-
-    def connect(self, context: ssl.SSLContext | None = None) -> Kept:
+    def keep(self, context: ssl.SSLContext | None = None) -> Kept:
         return Kept(self.port, context)
 
     def get(
         self,
         path: str = "/",
         context: ssl.SSLContext | None = None,
-        **more: object,
+        headers: dict[str, str] | None = None,
     ) -> Answer:
-        kept = self.connect(context)
-        try:
-            return kept.get(path, **more)  # type: ignore[arg-type]
-        finally:
-            kept.close()
+        with contextlib.closing(self.keep(context)) as kept:
+            return kept.get(path, headers)
 
     def refused(self, reason: str) -> int:
-        return self.counts.read().requests_refused_total[reason]
+        return self.count.requests_refused_total[reason]
 
 
 class Kept:
@@ -132,10 +109,8 @@ class Kept:
         self._connection.connect()
         self._connection.auto_open = 0
 
-    def get(
-        self, path: str = "/", headers: dict[str, str] | None = None, method: str = "GET"
-    ) -> Answer:
-        self._connection.request(method, path, headers=headers or {})
+    def get(self, path: str = "/", headers: dict[str, str] | None = None) -> Answer:
+        self._connection.request("GET", path, headers=headers or {})
         response = self._connection.getresponse()
         return Answer(response.status, response.getheaders(), response.read())
 
@@ -155,7 +130,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
 
         def new(text: str) -> Node:
-            return stack.enter_context(Node(tmp_path, text).open())
+            node = Node(tmp_path, text)
+            stack.enter_context(node.open())
+            return node
 
         yield new
 
@@ -208,7 +185,7 @@ def test_every_path_but_one_asks(start: Start) -> None:
 def test_a_new_password_holds_within_a_second(start: Start) -> None:
     """Also on a connection that is kept, which ends with its next answer."""
     node = start(USERS)
-    kept = node.connect()
+    kept = node.keep()
     assert kept.get(headers=basic("ann", b"summer")).status == 200
 
     node.path.write_text("basic_auth_users:\n" + user("ann", b"winter"))
@@ -223,7 +200,7 @@ def test_a_new_password_holds_within_a_second(start: Start) -> None:
 def test_a_stream_ends_when_the_configuration_changes(start: Start) -> None:
     """A viewer whose password was removed sees no more; a stream needs no other request."""
     node = start(USERS)
-    kept = node.connect()
+    kept = node.keep()
     stream = kept.stream(basic("ann", b"summer"))
     assert stream.readline() == b"first\n"
 
@@ -283,7 +260,7 @@ http_server_config:
 def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
     """To all but liveness probes."""
     node = start(PLAIN)
-    kept = node.connect()
+    kept = node.keep()
     assert kept.get().status == 200
 
     node.path.write_text("basic_auth_users: [")
@@ -292,7 +269,7 @@ def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
     assert refused.status == 503
     assert refused.body == b"the web configuration cannot be used, see the log\n"
     assert node.get("/-/healthy").status == 200
-    assert node.counts.read().web_config_ok is False
+    assert not node.access.ok
     wait_until(lambda: kept.get().status == 503, 5)
     assert node.refused("web_config") >= 2
     node.path.write_text(PLAIN)
@@ -304,7 +281,7 @@ def test_a_broken_file_closes_a_plain_port(start: Start) -> None:
 def test_a_broken_file_closes_an_encrypted_port_to_new_connections(start: Start) -> None:
     """Connections from before are served on, so that the failure can be scraped."""
     node = start(TLS)
-    kept = node.connect(client_context())
+    kept = node.keep(client_context())
     assert kept.get().status == 200
 
     (node.folder / "node.key").write_text("")
@@ -314,8 +291,8 @@ def test_a_broken_file_closes_an_encrypted_port_to_new_connections(start: Start)
     time.sleep(1.1)  # the look of a request on a kept connection
     answer = kept.get()
     assert (answer.status, answer.values("connection")) == (200, [])
-    assert node.counts.read().web_config_ok is False
-    assert node.counts.read().connections_refused_total["web_config"] == 1
+    assert not node.access.ok
+    assert node.count.connections_refused_total["web_config"] == 1
     write_files(node.folder)
     assert node.get(context=client_context()).status == 200
     assert kept.get().status == 200
@@ -346,7 +323,7 @@ def test_clients_are_known_by_certificate_and_name(
 def test_a_new_authority_holds_from_the_next_connection_on(start: Start) -> None:
     """And a connection accepted under the old one ends with its next answer."""
     node = start(TEXT)
-    kept = node.connect(client_context(leaf=client()))
+    kept = node.keep(client_context(leaf=client()))
     assert kept.get().status == 200
 
     (node.folder / "clients.pem").write_bytes(ca_pem("other"))

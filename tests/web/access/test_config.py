@@ -124,7 +124,6 @@ rate_limit:
         ("tls_server_config: on", "key 'tls_server_config': expected a mapping"),
         ("tls_server_config: {cert_file: 1}", "cert_file': expected text, got 1"),
         ("tls_server_config: {cert: 17}", "cert': expected text in PEM form"),
-        (TLS + ", client_auth_type: RequireClientCert}", "RequireClientCert does not verify"),
         (TLS + ", client_auth_type: requireandverifyclientcert}", "did you mean RequireAndVerify"),
         (TLS + ", client_allowed_sans: [a]}", "no certificate is asked for"),
         (TLS + ", client_allowed_sans: []}", "nobody could connect"),

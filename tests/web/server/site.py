@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.model.daemon import Daemon
 from exporter.web.access.reload import WebConfigWatcher
@@ -40,7 +40,7 @@ class Site:
         listener = listen("127.0.0.1", 0)
         self.port: int = listener.getsockname()[1]
         self.server = Server(
-            self._answer,
+            self.app(),
             listener,
             limits=self.limits,
             counts=self.counts,
@@ -65,6 +65,10 @@ class Site:
         """Wait until it has stopped."""
         self._thread.join(10)
         assert not self._thread.is_alive()
+
+    def app(self) -> ASGIApp:
+        """Return the application that is served."""
+        return self._answer
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scopes.append(scope)

@@ -129,12 +129,23 @@ def test_ready_pages_are_served_without_leaving_the_event_loop(
         daemon.client.get("/metrics", headers={"accept": PROMETHEUS})
 
 
-def scope(method: str = "GET") -> dict[str, Any]:
-    return {"type": "http", "method": method, "headers": [], "query_string": b""}
-
-
 async def never() -> dict[str, Any]:
     raise AssertionError("the endpoint reads no body")
+
+
+async def asked(endpoint: Any, query: bytes = b"", reading: asyncio.Event | None = None) -> int:
+    """Return the status of an answer, whose body is taken once the client is `reading`."""
+    scope = {"type": "http", "method": "GET", "headers": [], "query_string": query}
+    status: list[int] = []
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            status.append(message["status"])
+        elif reading is not None:
+            await reading.wait()
+
+    await endpoint(scope, never, send)
+    return status[0]
 
 
 def test_parallel_scrapes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +153,6 @@ def test_parallel_scrapes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = Pages(RenderOptions())
     release = threading.Event()
     refused: list[str] = []
-    statuses: list[int] = []
 
     def slowly(names: Any, form: Format, zipped: bool) -> bytes:
         release.wait(10)
@@ -151,21 +161,15 @@ def test_parallel_scrapes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "filtered", slowly)
     endpoint = MetricsEndpoint(pages, Scrapes(2, refused.append), metrics_page)
 
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
     async def run() -> None:
-        query = {"query_string": b"name[]=gpu_up"}
-        slow = [asyncio.create_task(endpoint(scope() | query, never, send)) for _ in range(2)]
+        slow = [asyncio.create_task(asked(endpoint, b"name[]=gpu_up")) for _ in range(2)]
         await asyncio.sleep(0)
-        await endpoint(scope(), never, send)
+        assert await asked(endpoint) == 503
         release.set()
-        await asyncio.gather(*slow)
-        await endpoint(scope(), never, send)
+        assert await asyncio.gather(*slow) == [200, 200]
+        assert await asked(endpoint) == 200
 
     asyncio.run(run())
-    assert statuses == [503, 200, 200, 200]
     assert refused == ["scrapes"]
 
 
@@ -174,21 +178,12 @@ def test_whoever_does_not_read_keeps_nobody_else_from_a_page() -> None:
     pages = Pages(RenderOptions())
     pages.page("text-0.0.4", False)
     endpoint = MetricsEndpoint(pages, Scrapes(2), metrics_page)
-    statuses: list[int] = []
 
     async def run() -> None:
-        release = asyncio.Event()
-
-        async def send(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                statuses.append(message["status"])
-            else:
-                await release.wait()
-
-        stuck = [asyncio.create_task(endpoint(scope(), never, send)) for _ in range(40)]
+        reading = asyncio.Event()
+        stuck = [asyncio.create_task(asked(endpoint, b"", reading)) for _ in range(40)]
         await asyncio.sleep(0)
-        release.set()
-        await asyncio.gather(*stuck)
+        reading.set()
+        assert await asyncio.gather(*stuck) == [200] * 40
 
     asyncio.run(run())
-    assert statuses == [200] * 40

@@ -36,11 +36,7 @@ class Exchange:
 
 
 def connect(port: int, *, small: bool = False) -> socket.socket:
-    """Return a connection to the daemon; `small` makes the kernel keep little at both ends.
-
-    The server's kernel keeps ten segments, which on loopback are of 64 kB: a client that asks for
-    small ones does not need a large answer to make the server wait.
-    """
+    """Return a connection to the daemon."""
     connection = _plain(small=small)
     connection.settimeout(10)
     connection.connect(("127.0.0.1", port))
@@ -48,6 +44,11 @@ def connect(port: int, *, small: bool = False) -> socket.socket:
 
 
 def _plain(*, small: bool) -> socket.socket:
+    """Return a socket; `small` makes the kernel keep little at both ends.
+
+    The server's kernel keeps ten segments, which on loopback are of 64 kB: a client that asks for
+    small ones does not need a large answer to make the server wait.
+    """
     connection = socket.socket()
     if small:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_BUFFER_BYTES)
@@ -56,13 +57,7 @@ def _plain(*, small: bool) -> socket.socket:
 
 
 def talk(port: int, pieces: Iterable[bytes], seconds: float) -> Exchange:
-    """Send the pieces one after the other, reading meanwhile; end when the server does, or later.
-
-    Args:
-        port: of the daemon.
-        pieces: what is sent; may be endless.
-        seconds: the most that this takes.
-    """
+    """Send the pieces one after the other, reading meanwhile; end when the server or time does."""
     exchange, started = Exchange(), time.monotonic()
     source: Iterator[bytes] = iter(pieces)
     with contextlib.closing(connect(port)) as connection:

@@ -9,6 +9,7 @@ what it saw as JSON.
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import select
@@ -30,60 +31,17 @@ class Refused(Exception):
     """An answer was no 200."""
 
 
-class Client:
-    """Keeps its connection, and opens another where that was closed meanwhile, as Prometheus does.
-
-    The URL may hold ``user:password@``; its fragment is the file of a CA.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url: SplitResult = urlsplit(url)
-        self._headers = {"Accept-Encoding": "gzip", "Accept": "application/openmetrics-text"}
-        if self._url.username:
-            both = f"{self._url.username}:{self._url.password}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(both).decode()}"
-        self._kept: http.client.HTTPConnection | None = None
-
-    def scrape(self) -> float:
-        """Scrape once; return the seconds that it took."""
-        started = time.perf_counter()
-        try:
-            self._scrape()
-        except (ConnectionError, http.client.BadStatusLine):
-            self.close()
-            self._scrape()
-        return time.perf_counter() - started
-
-    def _scrape(self) -> None:
-        if self._kept is None:
-            self._kept = self._connection()
-        _ask(self._kept, "/metrics", self._headers)
-
-    def check_health(self) -> None:
-        """Ask for the health on a connection of its own."""
-        connection = self._connection()
-        try:
-            _ask(connection, "/-/healthy", {})
-        finally:
-            connection.close()
-
-    def close(self) -> None:
-        """Close the kept connection."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        source = (own_address(), 0)
-        if self._url.scheme == "https":
-            context = ssl.create_default_context(cafile=self._url.fragment)
-            return http.client.HTTPSConnection(
-                host, port, timeout=TIMEOUT_SECONDS, source_address=source, context=context
-            )
+def connection(url: SplitResult) -> http.client.HTTPConnection:
+    """Return a connection that is opened with its first request."""
+    host, address = url.hostname or "", (own_address(), 0)
+    if url.scheme == "http":
         return http.client.HTTPConnection(
-            host, port, timeout=TIMEOUT_SECONDS, source_address=source
+            host, url.port, timeout=TIMEOUT_SECONDS, source_address=address
         )
+    context = ssl.create_default_context(cafile=url.fragment)
+    return http.client.HTTPSConnection(
+        host, url.port, timeout=TIMEOUT_SECONDS, source_address=address, context=context
+    )
 
 
 def own_address() -> str:
@@ -97,7 +55,8 @@ def own_address() -> str:
         return address
 
 
-def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:
+def ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, str]) -> None:
+    """Read an answer, which has to be a 200."""
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     answer.read()
@@ -106,24 +65,43 @@ def _ask(connection: http.client.HTTPConnection, path: str, headers: dict[str, s
         raise Refused(message)
 
 
-def main(url: str) -> None:
-    """Scrape and check until standard input ends, and once more then."""
-    client = Client(url)
+def main(text: str) -> None:
+    """Scrape and check until standard input ends, and once more then.
+
+    The URL may hold ``user:password@``; its fragment is the file of a CA.
+    """
+    url = urlsplit(text)
+    headers = {"Accept-Encoding": "gzip", "Accept": "application/openmetrics-text"}
+    if url.username:
+        both = f"{url.username}:{url.password}".encode()
+        headers["Authorization"] = f"Basic {base64.b64encode(both).decode()}"
+    kept = connection(url)
+
+    def scrape() -> float:
+        started = time.perf_counter()
+        try:
+            ask(kept, "/metrics", headers)
+        except (ConnectionError, http.client.BadStatusLine):
+            kept.close()  # it opens another one, as Prometheus does
+            ask(kept, "/metrics", headers)
+        return time.perf_counter() - started
+
     seconds: list[float] = []
     failures: list[str] = []
     count, ended = 0, False
-    client.scrape()
+    scrape()
     print("ready", flush=True)
     while not ended:
         ended = bool(select.select([sys.stdin], [], [], INTERVAL_SECONDS)[0])
         count += 1
         started = time.perf_counter()
         try:
-            seconds.append(client.scrape())
+            seconds.append(scrape())
             if count % HEALTH_EVERY == 0:
-                client.check_health()
+                with contextlib.closing(connection(url)) as probe:
+                    ask(probe, "/-/healthy", {})
         except (OSError, Refused, http.client.HTTPException) as error:
-            client.close()
+            kept.close()
             failures.append(f"{error!r} after {time.perf_counter() - started:.2f} s")
     print(json.dumps({"seconds": seconds, "failures": failures}))
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
 import subprocess
@@ -142,15 +141,3 @@ def under_attack(
         assert seen.failures == [], f"{name}: {seen.failures[:5]}"
         assert seen.seconds, f"{name}: nothing was scraped"
         assert max(seen.seconds) < ANSWER_SECONDS, seen.row()
-
-
-def status(port: int, path: str) -> int | None:
-    """Return how a path is answered; None if it is not."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()

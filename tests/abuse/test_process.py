@@ -13,11 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.abuse.conftest import StartDemo
-from tests.abuse.target import (
-    MOST_MB,
-    Record,
-    under_attack,
-)
+from tests.abuse.target import MOST_MB, Record, under_attack
 from tests.e2e.daemons import COMMAND
 from tests.e2e.processes import ROOT, environment
 from tests.waiting import wait_until

@@ -23,8 +23,7 @@ from exporter.web.store import Store
 from tests import snapshots
 from tests.clocks import ManualClock
 from tests.web.conftest import Daemon
-from tests.web.live.merge_patch import merged
-from tests.web.live.viewer import Viewer
+from tests.web.live.viewer import Viewer, merged
 
 
 def node(number: int) -> Snapshot:
@@ -38,8 +37,9 @@ def node(number: int) -> Snapshot:
 class Stage:
     """A daemon with a publisher in a thread of its own."""
 
-    def __init__(self, daemon: Daemon) -> None:
+    def __init__(self, daemon: Daemon, patch: pytest.MonkeyPatch) -> None:
         self.daemon = daemon
+        self.patch = patch
         self.number = 0
 
     async def publish(self, times: int = 1, seconds: float = 1.0) -> None:
@@ -53,43 +53,46 @@ class Stage:
     async def view(self) -> NodeView:
         return await asyncio.to_thread(self.daemon.views.latest)
 
-
-Play = Callable[[Callable[[Stage], Coroutine[Any, Any, None]]], None]
-
-
-@pytest.fixture
-def play(daemon: Daemon) -> Play:
-    """Runs a test's coroutine on a stage."""
-    return lambda act: asyncio.run(act(Stage(daemon)))
+    def viewer(self, address: str = "127.0.0.1") -> Viewer:
+        """Return a viewer who stays until the end."""
+        return Viewer(self.daemon.app, address)
 
 
-def test_a_snapshot_and_then_diffs(play: Play) -> None:
+def on_stage(
+    act: Callable[[Stage], Coroutine[Any, Any, None]],
+) -> Callable[[Daemon, pytest.MonkeyPatch], None]:
+    """Return a test that runs a coroutine on a stage."""
+
+    def test(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+        asyncio.run(act(Stage(daemon, monkeypatch)))
+
+    return test
+
+
+@on_stage
+async def test_a_snapshot_and_then_diffs(stage: Stage) -> None:
     """First the whole view, then patches that lead to each later view."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish(3)
-        viewer = Viewer(stage.daemon.app)
-        retry, whole = await viewer.event(), await viewer.event()
-        assert (retry.name, retry.value) == ("retry", "2000")
-        assert (whole.name, whole.sequence) == ("snapshot", 3)
-        assert whole.value == await stage.view()
-        assert viewer.status == 200
-        assert viewer.headers["content-type"] == "text/event-stream"
-        assert viewer.headers["cache-control"] == "no-store"
-        shown = whole.value
-        for number in (4, 5, 6):
-            await stage.publish()
-            diff = await viewer.event()
-            assert (diff.name, diff.sequence) == ("diff", number)
-            assert len(diff.value["rows"]) == 1
-            shown = merged(shown, diff.value)
-            assert shown == await stage.view()
-        await viewer.leave()
-
-    play(act)
+    await stage.publish(3)
+    viewer = stage.viewer()
+    retry, whole = await viewer.event(), await viewer.event()
+    assert (retry.name, retry.value) == ("retry", "2000")
+    assert (whole.name, whole.sequence) == ("snapshot", 3)
+    assert whole.value == await stage.view()
+    assert viewer.status == 200
+    assert viewer.headers["content-type"] == "text/event-stream"
+    assert viewer.headers["cache-control"] == "no-store"
+    shown = whole.value
+    for number in (4, 5, 6):
+        await stage.publish()
+        diff = await viewer.event()
+        assert (diff.name, diff.sequence) == ("diff", number)
+        assert len(diff.value["rows"]) == 1
+        shown = merged(shown, diff.value)
+        assert shown == await stage.view()
 
 
-def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stage
+async def test_one_encoding_for_all(stage: Stage) -> None:
     """Ten viewers cost one view and one encoding a snapshot."""
     made: list[str] = []
     encode = stream.encoded
@@ -98,132 +101,105 @@ def test_one_encoding_for_all(play: Play, monkeypatch: pytest.MonkeyPatch) -> No
         made.append(name)
         return encode(name, sequence, value)
 
-    monkeypatch.setattr(stream, "encoded", counted)
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        viewers = [Viewer(stage.daemon.app) for _ in range(10)]
-        for viewer in viewers:
-            await viewer.whole()
-        await stage.publish(3)
-        for viewer in viewers:
-            assert [(await viewer.event()).sequence for _ in range(3)] == [2, 3, 4]
-        assert made == ["snapshot", "diff", "diff", "diff"]
-        for viewer in viewers:
-            await viewer.leave()
-
-    play(act)
+    stage.patch.setattr(stream, "encoded", counted)
+    await stage.publish()
+    viewers = [stage.viewer() for _ in range(10)]
+    for viewer in viewers:
+        await viewer.whole()
+    await stage.publish(3)
+    for viewer in viewers:
+        assert [(await viewer.event()).sequence for _ in range(3)] == [2, 3, 4]
+    assert made == ["snapshot", "diff", "diff", "diff"]
 
 
-def test_nothing_is_made_while_nobody_watches(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stage
+async def test_nothing_is_made_while_nobody_watches(stage: Stage) -> None:
     """No view is made before the first viewer and after the last."""
     made: list[int] = []
+    latest = stage.daemon.views.latest
 
-    async def act(stage: Stage) -> None:
-        latest = stage.daemon.views.latest
+    def counted() -> NodeView:
+        made.append(stage.number)
+        return latest()
 
-        def counted() -> NodeView:
-            made.append(stage.number)
-            return latest()
-
-        monkeypatch.setattr(stage.daemon.views, "latest", counted)
-        await stage.publish(5)
-        assert made == []
-        viewer = Viewer(stage.daemon.app)
-        await viewer.whole()
-        await stage.publish()
-        await viewer.event()
-        assert made == [5, 6]
-        await viewer.leave()
-        await stage.publish(5)
-        assert made == [5, 6]
-        again = Viewer(stage.daemon.app)
-        assert (await again.whole()).sequence == 11
-        await again.leave()
-
-    play(act)
+    stage.patch.setattr(stage.daemon.views, "latest", counted)
+    await stage.publish(5)
+    assert made == []
+    viewer = stage.viewer()
+    await viewer.whole()
+    await stage.publish()
+    await viewer.event()
+    assert made == [5, 6]
+    await viewer.leave()
+    await stage.publish(5)
+    assert made == [5, 6]
+    again = stage.viewer()
+    assert (await again.whole()).sequence == 11
 
 
-def test_a_slow_viewer_holds_nobody_up(play: Play) -> None:
+@on_stage
+async def test_a_slow_viewer_holds_nobody_up(stage: Stage) -> None:
     """Others get every diff; the slow one gets the whole view next, then diffs."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        quick, slow = Viewer(stage.daemon.app), Viewer(stage.daemon.app)
-        for viewer in (quick, slow):
-            await viewer.whole()
-        slow.stop_reading()
-        await stage.publish(11)
-        sequences = [(await quick.event()).sequence for _ in range(11)]
-        assert sequences == list(range(2, 13))
-        slow.read_on()
-        # The one that was under way, then the whole.
-        assert (await slow.event()).name == "diff"
-        whole = await slow.event()
-        assert (whole.name, whole.value) == ("snapshot", await stage.view())
-        await stage.publish()
-        diff = await slow.event()
-        assert diff.name == "diff"
-        assert merged(whole.value, diff.value) == await stage.view()
-        await quick.leave()
-        await slow.leave()
-
-    play(act)
+    await stage.publish()
+    quick, slow = stage.viewer(), stage.viewer()
+    for viewer in (quick, slow):
+        await viewer.whole()
+    slow.reading.clear()
+    await stage.publish(11)
+    sequences = [(await quick.event()).sequence for _ in range(11)]
+    assert sequences == list(range(2, 13))
+    slow.reading.set()
+    # The one that was under way, then the whole.
+    assert (await slow.event()).name == "diff"
+    whole = await slow.event()
+    assert (whole.name, whole.value) == ("snapshot", await stage.view())
+    await stage.publish()
+    diff = await slow.event()
+    assert diff.name == "diff"
+    assert merged(whole.value, diff.value) == await stage.view()
 
 
-def test_too_many_streams(play: Play) -> None:
+@on_stage
+async def test_too_many_streams(stage: Stage) -> None:
     """The 33rd stream is refused in one line, until another one ends."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        viewers = [Viewer(stage.daemon.app) for _ in range(stream.MOST_STREAMS)]
-        for viewer in viewers:
-            await viewer.event()
-        refused = Viewer(stage.daemon.app)
-        await refused.ended()
-        assert refused.status == 503
-        assert refused.body == b"32 streams are open, which is the limit\n"
-        assert refused.headers["retry-after"] == "5"
-        assert stage.daemon.refused == ["streams"]
-        await viewers.pop().leave()
-        viewers.append(Viewer(stage.daemon.app))
-        await viewers[-1].event()
-        assert viewers[-1].status == 200
-        for viewer in viewers:
-            await viewer.leave()
-
-    play(act)
+    await stage.publish()
+    viewers = [stage.viewer() for _ in range(stream.MOST_STREAMS)]
+    for viewer in viewers:
+        await viewer.event()
+    refused = stage.viewer()
+    await refused.ended()
+    assert refused.status == 503
+    assert refused.body == b"32 streams are open, which is the limit\n"
+    assert refused.headers["retry-after"] == "5"
+    assert stage.daemon.refused == ["streams"]
+    await viewers.pop().leave()
+    viewers.append(stage.viewer())
+    await viewers[-1].event()
+    assert viewers[-1].status == 200
 
 
-def test_no_address_has_all_streams(play: Play) -> None:
+@on_stage
+async def test_no_address_has_all_streams(stage: Stage) -> None:
     """At the limit a new address evicts the newest stream of the address with the most."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        many = [
-            Viewer(stage.daemon.app, address=f"127.0.0.{number}")
-            for number in range(stream.MOST_STREAMS)
-        ]
-        for viewer in many:
-            assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
-        # One /64, which is one client, too.
-        other = [Viewer(stage.daemon.app, address=f"2001:db8::{number}") for number in range(16)]
-        for viewer in other:
-            assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
-        for viewer in many[16:]:
-            await viewer.ended()
-        assert stage.daemon.refused == ["streams"] * 16
-        refused = [Viewer(stage.daemon.app, address=f"2001:db8::{address}") for address in "ab"]
-        refused.append(Viewer(stage.daemon.app))
-        for viewer in refused:
-            await viewer.ended()
-            assert viewer.status == 503
-        await stage.publish()
-        for viewer in (*many[:16], *other):
-            assert (await viewer.event()).name == "diff"
-            await viewer.leave()
-
-    play(act)
+    await stage.publish()
+    many = [stage.viewer(f"127.0.0.{number}") for number in range(stream.MOST_STREAMS)]
+    for viewer in many:
+        assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
+    # One /64, which is one client, too.
+    other = [stage.viewer(f"2001:db8::{number}") for number in range(16)]
+    for viewer in other:
+        assert [(await viewer.event()).name for _ in "ab"] == ["retry", "snapshot"]
+    for viewer in many[16:]:
+        await viewer.ended()
+    assert stage.daemon.refused == ["streams"] * 16
+    refused = [stage.viewer(f"2001:db8::{address}") for address in "ab"]
+    refused.append(stage.viewer())
+    for viewer in refused:
+        await viewer.ended()
+        assert viewer.status == 503
+    await stage.publish()
+    for viewer in (*many[:16], *other):
+        assert (await viewer.event()).name == "diff"
 
 
 def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
@@ -241,39 +217,31 @@ def test_snapshots_after_the_event_loop_ended(daemon: Daemon) -> None:
     daemon.publish(node(2))
 
 
-def test_fast_snapshots_are_left_out(play: Play) -> None:
+@on_stage
+async def test_fast_snapshots_are_left_out(stage: Stage) -> None:
     """At ten snapshots a second there is one event a second, with all changes."""
-
-    async def act(stage: Stage) -> None:
-        await stage.publish(20, 0.1)
-        viewer = Viewer(stage.daemon.app)
-        whole = await viewer.whole()
-        shown, sequences = whole.value, []
-        await stage.publish(31, 0.1)
-        while viewer.waiting:
-            diff = await viewer.event()
-            sequences.append(diff.sequence)
-            shown = merged(shown, diff.value)
-        assert sequences == [21, 31, 41, 51]
-        assert shown == await stage.view()
-        await viewer.leave()
-
-    play(act)
+    await stage.publish(20, 0.1)
+    viewer = stage.viewer()
+    whole = await viewer.whole()
+    shown, sequences = whole.value, []
+    await stage.publish(31, 0.1)
+    while viewer.waiting:
+        diff = await viewer.event()
+        sequences.append(diff.sequence)
+        shown = merged(shown, diff.value)
+    assert sequences == [21, 31, 41, 51]
+    assert shown == await stage.view()
 
 
-def test_heartbeat(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+@on_stage
+async def test_heartbeat(stage: Stage) -> None:
     """While there is no data a comment keeps the connection alive."""
-    monkeypatch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
-
-    async def act(stage: Stage) -> None:
-        await stage.publish()
-        viewer = Viewer(stage.daemon.app)
-        await viewer.whole()
-        for _ in range(2):
-            assert (await viewer.event()).name == "comment"
-        await viewer.leave()
-
-    play(act)
+    stage.patch.setattr(stream, "HEARTBEAT_SECONDS", 0.01)
+    await stage.publish()
+    viewer = stage.viewer()
+    await viewer.whole()
+    for _ in range(2):
+        assert (await viewer.event()).name == "comment"
 
 
 scalars = st.one_of(st.booleans(), st.integers(), st.text(max_size=3), st.lists(st.integers()))

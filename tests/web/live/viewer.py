@@ -10,6 +10,8 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
+from exporter.web.live.stream import STREAM_PATH
+
 PATIENCE_SECONDS = 10.0
 
 
@@ -20,7 +22,6 @@ class Event:
     name: str
     sequence: int | None
     value: Any
-    size: int
 
 
 def parsed(block: bytes) -> Event:
@@ -31,7 +32,6 @@ def parsed(block: bytes) -> Event:
         fields.get("event", "comment" if "" in fields else "retry"),
         int(fields["id"]) if "id" in fields else None,
         fields.get("", fields.get("retry")) if data is None else json.loads(data),
-        len(block) + 2,
     )
 
 
@@ -40,18 +40,16 @@ class Viewer:
     """One open stream."""
 
     app: ASGIApp
-    method: str = "GET"
-    path: str = "/api/v1/stream"
     address: str = "127.0.0.1"
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
-    complete: bool = False
 
     def __post_init__(self) -> None:
         self._gone = asyncio.Event()
-        self._flowing = asyncio.Event()
-        self._flowing.set()
+        self.reading = asyncio.Event()
+        """Unset, it is a client with full buffers."""
+        self.reading.set()
         self._asked = False
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self.task = asyncio.create_task(self._run())
@@ -59,12 +57,8 @@ class Viewer:
     async def _run(self) -> None:
         scope = {
             "type": "http",
-            "http_version": "1.1",
-            "method": self.method,
-            "scheme": "http",
-            "path": self.path,
-            "raw_path": self.path.encode(),
-            "root_path": "",
+            "method": "GET",
+            "path": STREAM_PATH,
             "query_string": b"",
             "headers": [],
             "client": (self.address, 1),
@@ -79,14 +73,13 @@ class Viewer:
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
-        await self._flowing.wait()
+        await self.reading.wait()
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
             return
         body = message.get("body", b"")
         self.body += body
-        self.complete = not message.get("more_body", False)
         if self.status == 200:
             for block in body.split(b"\n\n")[:-1]:
                 self._events.put_nowait(parsed(block))
@@ -105,14 +98,6 @@ class Viewer:
         """The number of events that were not looked at."""
         return self._events.qsize()
 
-    def stop_reading(self) -> None:
-        """Stop reading, as a client with full buffers does."""
-        self._flowing.clear()
-
-    def read_on(self) -> None:
-        """Read again."""
-        self._flowing.set()
-
     async def leave(self) -> None:
         """Close the connection, and wait until the server has noticed."""
         self._gone.set()
@@ -121,3 +106,16 @@ class Viewer:
     async def ended(self) -> None:
         """Wait until the server has ended the stream."""
         await asyncio.wait_for(self.task, PATIENCE_SECONDS)
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """Return the target with the patch applied (RFC 7386, section 2)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result

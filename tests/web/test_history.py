@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.model.snapshot import BoardTotals, Gpu, Snapshot
-from exporter.web.history import KEPT_SECONDS, POINTS, History
+from exporter.web.history import KEPT_SECONDS, POINTS, Columns, History
 from tests import snapshots
 
 NOW = snapshots.NOW
@@ -40,30 +41,42 @@ def powers(history: History, since: float = 0.0) -> list[tuple[float, float | No
     ]
 
 
-def test_one_point_for_each_reading() -> None:
-    """At one reading a second, however jittery, each is a point of its own."""
+def columns(history: History, gpu: Gpu, number: int | None = None) -> Columns:
+    series = history.series(gpu.device.uuid, number)
+    assert series is not None
+    return series.columns
+
+
+@pytest.mark.parametrize(
+    ("readings", "points"),
+    [
+        ([0, 1.02, 1.99, 3, 4.3, 4.95], [0, 1.02, 1.99, 3, 4.3, 4.95]),
+        ([number / 10 for number in range(20)], [0.9, 1.9]),
+        ([10 * number for number in range(200)], [10 * number for number in range(110, 200)]),
+        (range(POINTS + 250), range(250, POINTS + 250)),
+        ([0, 1, 2, 3, 1.5, 2.5], [0, 1, 1.5, 2.5]),
+        ([0, 1, 2, -3600], [-3600]),
+    ],
+    ids=["jittery", "fast", "slow", "full ring", "clock set back", "clock set back far"],
+)
+def test_the_points_that_are_kept(readings: Sequence[float], points: Sequence[float]) -> None:
+    """One for each reading, of those within a second the newest, of 15 minutes; times never fall,
+    and points in what is now the future are forgotten."""
     history = History()
-    times = [0.0, 1.02, 1.99, 3.0, 4.3, 4.95]
-    for number, seconds in enumerate(times):
-        history.add(at(seconds, with_power(100.0 + number)))
-    assert powers(history) == [(time, 100.0 + number) for number, time in enumerate(times)]
+    for seconds in readings:
+        history.add(at(seconds, with_power(1000 + seconds)))
+    times, watts = zip(*powers(history), strict=True)
+    assert times == tuple(points)
+    assert watts == pytest.approx([1000 + time for time in points])
 
 
-def test_of_fast_readings_the_newest_is_kept() -> None:
-    """Ten readings a second make one point."""
+def test_points_since_a_moment() -> None:
+    """The newest, in order; none of the future."""
     history = History()
-    for number in range(20):
-        history.add(at(number / 10, with_power(float(number))))
-    assert powers(history) == [(0.9, 9.0), (1.9, 19.0)]
-
-
-def test_slow_readings_come_as_they_are() -> None:
-    """At one reading every 10 s there are 90 points in 15 minutes, and no holes."""
-    history = History()
-    for number in range(200):
-        history.add(at(10.0 * number, with_power(float(number))))
-    found = powers(history)
-    assert found == [(10.0 * number, float(number)) for number in range(110, 200)]
+    for seconds in range(POINTS + 250):
+        history.add(at(seconds, with_power(float(seconds))))
+    assert powers(history, since=NOW + 1146.5) == [(1147, 1147), (1148, 1148), (1149, 1149)]
+    assert powers(history, since=NOW + 5000) == []
 
 
 def test_a_gpu_that_comes_and_goes() -> None:
@@ -86,42 +99,16 @@ def test_a_hole_is_a_point_at_which_nothing_is_known() -> None:
     assert powers(history) == [(0, 5), (1, 5), (3.9, 5), (6.8, None), (60, 5), (61, 5)]
 
 
-def test_the_ring_is_full_after_15_minutes() -> None:
-    """Older points make room, and the newest are in order."""
-    history = History()
-    for seconds in range(POINTS + 250):
-        history.add(at(seconds, with_power(float(seconds))))
-    found = powers(history)
-    assert found == [(second, float(second)) for second in range(250, POINTS + 250)]
-    assert powers(history, since=NOW + 1146.5) == [(1147, 1147), (1148, 1148), (1149, 1149)]
-    assert powers(history, since=NOW + 5000) == []
-
-
-def test_a_clock_that_is_set_back() -> None:
-    """Points in what is now the future are forgotten; times never fall."""
-    history = History()
-    for seconds in (0, 1, 2, 3, 1.5, 2.5):
-        history.add(at(seconds, with_power(float(seconds))))
-    assert powers(history) == [(0, 0), (1, 1), (1.5, 1.5), (2.5, 2.5)]
-    history.add(at(-3600, with_power(9.0)))
-    assert powers(history) == [(-3600, 9.0)]
-
-
 def test_shares_of_mig() -> None:
     """Instances have series of their own, and so has the board; neither has what is the other's."""
     history = History()
     gpu = snapshots.h100_mig(2)
     history.add(snapshots.with_training(at(0, gpu), snapshots.rank_on_instance(2)))
-    board = history.series(gpu.device.uuid, None)
-    first = history.series(gpu.device.uuid, 1)
-    second = history.series(gpu.device.uuid, 2)
-    assert board is not None
-    assert first is not None
-    assert second is not None
-    assert set(board.columns) == BOARD
-    assert first.columns["wait"] == [0.5]
-    assert not set(board.columns) & set(first.columns)
-    assert second.columns == {}
+    board, first, second = (columns(history, gpu, number) for number in (None, 1, 2))
+    assert set(board) == BOARD
+    assert first["wait"] == [0.5]
+    assert not set(board) & set(first)
+    assert second == {}
     assert history.series(gpu.device.uuid, 3) is None
 
 
@@ -150,9 +137,7 @@ def test_an_instance_made_anew_has_no_history_of_another() -> None:
     history.add(at(3, replace(gpu, device=replace(gpu.device, instances=anew))))
     assert points(1) == [NOW + 3]
     assert history.series(uuid, 2) is not None
-    board = history.series(uuid, None)
-    assert board is not None
-    assert len(board.columns["power"]) == 4
+    assert len(columns(history, gpu)["power"]) == 4
 
 
 def test_links() -> None:
@@ -175,10 +160,9 @@ def test_links() -> None:
 
     for seconds, received, counted in ((0, 1e9, None), (2, 5e9, None), (4, 4e9, 6e9), (6, None, 0)):
         history.add(at(seconds, gpu(seconds, received, counted)))
-    series = history.series(UUID, None)
-    assert series is not None
-    assert series.columns["pcie_rx"] == [None, 2e9, 3e9, 0]
-    assert series.columns["nvlink_rx"] == [None, 2e9, None, None]
+    found = columns(history, snapshots.h100_training())
+    assert found["pcie_rx"] == [None, 2e9, 3e9, 0]
+    assert found["nvlink_rx"] == [None, 2e9, None, None]
 
 
 def test_a_share_is_busy_as_its_counters_say() -> None:
@@ -186,9 +170,8 @@ def test_a_share_is_busy_as_its_counters_say() -> None:
     history = History()
     gpu = snapshots.h100_mig(2)
     history.add(at(0, gpu))
-    series = history.series(gpu.device.uuid, 1)
-    assert series is not None
-    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.985)]
+    found = columns(history, gpu, 1)
+    assert found["utilization"] == found["engine"] == [pytest.approx(0.985)]
 
 
 @pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
@@ -203,8 +186,8 @@ def test_recent(seconds: int) -> None:
     assert [time - NOW for time in times] == list(range(since, seconds))
     assert found[UUID, None]["power"] == list(range(since, seconds))
     assert set(found) == {(UUID, None), (snapshots.h100_idle(1).device.uuid, None)}
-    assert all(set(columns) == {"power", "fp64"} for columns in found.values())
-    assert {len(columns["fp64"]) for columns in found.values()} == {len(times)}
+    assert all(set(each) == {"power", "fp64"} for each in found.values())
+    assert {len(each["fp64"]) for each in found.values()} == {len(times)}
 
 
 def test_what_is_long_gone_is_forgotten() -> None:

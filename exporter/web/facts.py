@@ -53,13 +53,10 @@ def lines_of(snapshot: Snapshot) -> Iterator[Line]:
                 # Another GPU has got the index of this one, which is lost.
                 facts = replace(facts, digits=gpu.device.uuid[-4:])
             if share is not None:
-                facts = _with_work(facts, gpu, share, values)
                 worst = waits.worst_rank(here)
-                facts = replace(
-                    facts,
-                    waiting_for_data=waits.waiting(here),
-                    job=None if worst is None else cut(jobs[worst.job]),
-                )
+                job = None if worst is None else cut(jobs[worst.job])
+                facts = replace(facts, waiting_for_data=waits.waiting(here), job=job)
+                facts = _with_work(facts, gpu, share, values)
             yield Line(gpu, share, values, facts)
 
 

@@ -50,14 +50,9 @@ class _Asset(NamedTuple):
     zipped: bytes
 
 
-class _Assets(NamedTuple):
-    digest: str
-    files: dict[str, _Asset]
-
-
 @lru_cache(maxsize=1)
-def _assets() -> _Assets:
-    """Read the folder, once. One digest for all: scripts may load each other by relative names."""
+def _assets() -> tuple[str, dict[str, _Asset]]:
+    """Read the folder, once; return the files, and one digest: scripts load each other by name."""
     total = hashlib.sha256()
     files = {}
     for path in sorted(FOLDER.rglob("*")):
@@ -68,24 +63,24 @@ def _assets() -> _Assets:
         total.update(f"{name}\0{len(plain)}\0".encode())
         total.update(plain)
         files[name] = _Asset(content_type, plain, gzip.compress(plain, 9, mtime=0))
-    return _Assets(total.hexdigest()[:DIGEST_LENGTH], files)
+    return total.hexdigest()[:DIGEST_LENGTH], files
 
 
 def asset_url(name: str) -> str:
     """Return the address of a file of the folder: ``page.css`` or ``uplot/uPlot.min.css``."""
-    assets = _assets()
-    if name not in assets.files:
+    digest, files = _assets()
+    if name not in files:
         raise KeyError(name)
-    return f"/static/{assets.digest}/{name}"
+    return f"/static/{digest}/{name}"
 
 
 def static_routes() -> list[Route]:
     """Return ``/static/DIGEST/NAME``; an address of another release is not found."""
-    assets = _assets()
+    digest, files = _assets()
 
     async def asset(request: Request) -> Response:
-        found = assets.files.get(request.path_params["name"])
-        if found is None or request.path_params["digest"] != assets.digest:
+        found = files.get(request.path_params["name"])
+        if found is None or request.path_params["digest"] != digest:
             raise HTTPException(404)
         zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
         headers = {**ASSET_HEADERS, "Content-Type": found.content_type}

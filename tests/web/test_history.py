@@ -165,15 +165,6 @@ def test_links() -> None:
     assert found["nvlink_rx"] == [None, 2e9, None, None]
 
 
-def test_a_share_is_busy_as_its_counters_say() -> None:
-    """An instance has no utilization of the driver's: what its engine says stands for it."""
-    history = History()
-    gpu = snapshots.h100_mig(2)
-    history.add(at(0, gpu))
-    found = columns(history, gpu, 1)
-    assert found["utilization"] == found["engine"] == [pytest.approx(0.985)]
-
-
 @pytest.mark.parametrize("seconds", [5, 600, POINTS + 250])
 def test_recent(seconds: int) -> None:
     """The newest points of every share, oldest first, also where the ring begins anew."""

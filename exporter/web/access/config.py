@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from difflib import get_close_matches
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -357,9 +357,7 @@ def normal(name: str) -> str:
         address = ip_address(name.strip())
     except ValueError:
         return name
-    if isinstance(address, IPv6Address):
-        return str(address.ipv4_mapped or address)
-    return str(address)
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 class Section:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -58,9 +57,10 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
     if ended is not None:
         said = capitalised(ended)
         most = Headline(said, said, ENDED)
-    named = ((key, each) for key, each in zip(found, facts, strict=True))
-    about = next((each for each in named if _names(most.text, title(each[1]))), None)
-    said_of_it = None if about is None else about[1]
+    about, advice = most.about, advice_address(most.state)
+    if about is not None and about.diagnoses:
+        advice = address(about.diagnoses[0].cause)
+    named = (key for key, each in zip(found, facts, strict=True) if each is about)
     unread = (f"{said}." for said in unread_words(snapshot.sources) if ended is None)
     return {
         "sequence": sequence,
@@ -72,11 +72,11 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
         ),
         "headline": most.text,
         "announced": most.brief,
-        "advice": _advice(most.state, said_of_it),
+        "advice": advice,
         "totals": totals(facts),
         **known(
-            about=None if about is None else about[0],
-            cause=None if said_of_it is None else _cause(said_of_it),
+            about=next(named, None),
+            cause=None if about is None else _cause(about),
             means=means(facts),
             measure="\n".join([*sentences(facts, title), *unread]) or None,
         ),
@@ -92,16 +92,6 @@ def _cause(facts: Facts) -> str | None:
         return sentence(facts.diagnoses[0])
     unknown = not_known(facts.missing_evidence)
     return f"{capitalised(unknown)}." if unknown else None
-
-
-def _advice(state: str, facts: Facts | None) -> str:
-    diagnoses = () if facts is None else facts.diagnoses
-    return address(diagnoses[0].cause) if diagnoses else advice_address(state)
-
-
-def _names(text: str, name: str) -> bool:
-    """Return whether a sentence is about this GPU: "GPU 1 is lost" is not about GPU 1/0 or 11."""
-    return re.search(rf"(?:^|; ){re.escape(name)}(?=:| [a-z])", text) is not None
 
 
 class Views:

@@ -47,6 +47,7 @@ CONFIDENCES = {"A": "A: its sources agree", "B": "B: two sources", "C": "C: one 
 """By confidence of a row of the spec file."""
 LONGEST, LONGEST_WORKLOAD = 160, 320
 """Limits of a value, in characters. Each part of a workload is also cut by itself."""
+UNREADABLE = "Not readable."
 Entries = Iterable[tuple[str, str | None]]
 
 
@@ -227,21 +228,14 @@ def gpu_facts(gpu: Gpu, share: Share | None, specs: SpecBook, gpu_instance: int 
     spec = None if ceilings is None else ceilings.spec
     model = specs.models.get(spec) if spec is not None else None
     whose = () if share is None or not gpu.up else tuple(_workloads(share))
-    return "\n".join(
-        (
-            *(
-                [_list("Whose work it is", "whose", whose, longest=LONGEST_WORKLOAD)]
-                if whose
-                else []
-            ),
-            _list("Health", "health", _health(gpu) if gpu.up or gpu.xids else (), "Not readable."),
-            _ceilings(ceilings, model, specs.sources),
-            _list("Identity", "identity", _identity(gpu, share, spec, gpu_instance)),
-            _list(
-                "Readings that it does not have",
-                "readings",
-                _readings(gpu, gpu_instance),
-                "None: every group of readings answers." if gpu.up else "Not readable.",
-            ),
-        )
-    )
+    health = _health(gpu) if gpu.up or gpu.xids else ()
+    absent, none = _readings(gpu, gpu_instance), "None: every group of readings answers."
+    sections = [
+        _list("Health", "health", health, UNREADABLE),
+        _ceilings(ceilings, model, specs.sources),
+        _list("Identity", "identity", _identity(gpu, share, spec, gpu_instance)),
+        _list("Readings that it does not have", "readings", absent, none if gpu.up else UNREADABLE),
+    ]
+    if whose:
+        sections.insert(0, _list("Whose work it is", "whose", whose, longest=LONGEST_WORKLOAD))
+    return "\n".join(sections)

@@ -158,8 +158,7 @@ class Server:
     def _count_or_log(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if "socket" in context and isinstance(error, OSError) and out_of_resources(error):
-            self.acceptor.counts.connections_refused["descriptors"] += (
-                1  # asyncio retries in a second
-            )
+            # asyncio retries in a second.
+            self.acceptor.counts.connections_refused["descriptors"] += 1
         else:
             loop.default_exception_handler(context)

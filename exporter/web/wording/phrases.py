@@ -70,19 +70,18 @@ def window(facts: Facts) -> str:
     return f"of the last {max(1, seconds)} s"
 
 
-def unusual_window(found: Iterable[Facts]) -> str | None:
-    """Return the window of the means of all GPUs if it is not 10 s: means of the last 3 s."""
-    windows = {window(each) for each in found if each.window_seconds is not None}
-    usual = window(Facts(0))
-    return f"means {windows.pop()}" if len(windows) == 1 and usual not in windows else None
-
-
 def means(found: Iterable[Facts]) -> str:
     """Return the window of all means together: means of the last 10 s, of the last 3 to 10 s."""
     seen = [each.window_seconds for each in found if each.window_seconds is not None]
     seconds = [max(1, round(each)) for each in seen] or [_LONGEST_WINDOW]
     least, most = min(seconds), max(seconds)
     return f"means of the last {most if least == most else f'{least} to {most}'} s"
+
+
+def unusual_window(found: Iterable[Facts]) -> str | None:
+    """Return the window of all means if it is one, and not 10 s: means of the last 3 s."""
+    said = means(found)
+    return None if " to " in said or said == means(()) else said
 
 
 def down_reason(facts: Facts) -> str:

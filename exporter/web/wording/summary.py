@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from exporter.web.wording.facts import Facts, Range
 from exporter.web.wording.numbers import cut, duration, fixed, percent, span
@@ -86,6 +86,8 @@ class Headline:
     brief: str
     """The sentence without numbers that change every second, for screen readers."""
     state: str
+    about: Facts | None = field(default=None, compare=False)
+    """The GPU that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +115,13 @@ class _Sentence:
             one = self.one or f"is {self.state}"
             brief = f"{title(most)} {one}{self.who(most)}"
             text = self.alone(most) or f" {one}{self.detail(most)}{self.who(most)}"
-            return Headline(f"{title(most)}{text}", brief, self.state)
+            return Headline(f"{title(most)}{text}", brief, self.state, most)
         number = f"{' and '.join(_kinds(found))} {self.several or f'are {self.state}'}"
         detail = self.detail(most)
-        named = f"; {title(most)}{self.most}{detail}{self.who(most)}" if detail else ""
-        return Headline(f"{number}{named}", number, self.state)
+        if not detail:
+            return Headline(number, number, self.state)
+        named = f"{title(most)}{self.most}{detail}{self.who(most)}"
+        return Headline(f"{number}; {named}", number, self.state, most)
 
 
 def _high_stall(one: Facts) -> Range | None:

@@ -60,17 +60,6 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(str(folder), "DIR")
 
 
-def test_a_client_that_trusts_the_authority_is_let_in(folder: Path) -> None:
-    """With the newest version, and HTTP/1.1 where it asks which protocol is spoken."""
-    browser = client_context()
-    browser.set_alpn_protocols(["h2", "http/1.1"])
-
-    agreed = handshake(context(folder), browser)
-
-    assert (agreed.greeting, agreed.version) == (GREETING, "TLSv1.3")
-    assert agreed.protocol == "http/1.1"
-
-
 def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
     """They are on no disk but in it: there is nothing to clean up."""
     texts = {"cert": cert_pem(server()), "key": key_pem(server()), "client_ca": ca_pem()}
@@ -128,31 +117,21 @@ def test_a_trusted_certificate_need_not_be_a_root(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["TLS12", "TLS13"])
-def test_a_session_does_not_outlive_the_context(folder: Path, version: str) -> None:
-    """A session ticket is void when the authority is not trusted any more."""
+def test_a_session_has_its_certificate_and_does_not_outlive_the_context(
+    folder: Path, version: str
+) -> None:
+    """Its names can be compared; a ticket is void when the authority is not trusted any more."""
     keys = VERIFY + f"  max_version: {version}\n"
     old, client_side = context(folder, keys), client_context(leaf=client())
     session = handshake(old, client_side).session
-    assert handshake(old, client_side, session).resumed
-
-    (folder / "clients.pem").write_bytes(ca_pem("other"))
-    new = context(folder, keys)
-
-    assert handshake(new, client_side, session).greeting == b""
-
-
-@pytest.mark.parametrize("version", ["TLS12", "TLS13"])
-def test_a_resumed_session_still_has_its_certificate(folder: Path, version: str) -> None:
-    """So that its names can be compared with those that are allowed."""
-    made, client_side = (
-        context(folder, VERIFY, f"  max_version: {version}\n"),
-        client_context(leaf=client()),
-    )
-    agreed = handshake(made, client_side, handshake(made, client_side).session)
-
+    agreed = handshake(old, client_side, session)
     assert agreed.resumed
     assert agreed.peer is not None
     assert agreed.peer["subjectAltName"] == (("DNS", "client.example"),)
+
+    (folder / "clients.pem").write_bytes(ca_pem("other"))
+
+    assert handshake(context(folder, keys), client_side, session).greeting == b""
 
 
 @pytest.mark.parametrize(

@@ -17,31 +17,28 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from exporter import __version__
-from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.diagnosis import DiagnosisAnswer, IdleAnswer
 from exporter.web.api.models.gpus import GpuAnswer, GpusAnswer
-from exporter.web.api.models.json import Json
+from exporter.web.api.models.json import Answer, Json
 from exporter.web.api.models.roofline import RooflineAnswer, SpecsAnswer
 from exporter.web.api.models.training import TrainingAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem(Json):
+class Problem(Answer):
     """Why a request was not answered."""
 
-    schema_version: int = SCHEMA_VERSION
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryAnswer(Json):
+class HistoryAnswer(Answer):
     """The last 15 minutes of one GPU or instance, at most one point a second.
 
     What it does is at each point the mean of the 10 s up to it; readings of the board, of memory
     and links are those of the last interval.
     """
 
-    schema_version: int = SCHEMA_VERSION
     uuid: str
     """Of the physical GPU."""
     gpu_instance: int | None = None
@@ -64,10 +61,9 @@ class TrailJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrailsAnswer(Json):
+class TrailsAnswer(Answer):
     """The last 3 minutes of every GPU or instance in the roofline, in means of 5 s."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamps: list[float]
     """Unix time of each point, rising."""
     trails: dict[str, TrailJson]

@@ -37,6 +37,8 @@ def test_what_a_rank_did_in_the_last_seconds() -> None:
     """Phases are shares of the step time since an earlier snapshot, whose age is shown."""
     assert job_phases(NOW, BEFORE) == pytest.approx({"data": 0.3, "h2d": 0.1})
     assert job_rate(NOW, BEFORE) == "4.1 steps/s in the 10 s up to its last report"
+    for before in (None, NOW):
+        assert (job_phases(NOW, before), job_rate(NOW, before)) == ({}, "")
 
 
 def test_a_stall_is_one_number() -> None:
@@ -53,13 +55,6 @@ def test_a_stall_is_one_number() -> None:
     both = html(NOW, replace(NOW, rank=1, data_stall_ratio=0.02), earlier=(NOW, BEFORE))
     assert "24 % of the last 10 s, high, 4.1 steps/s in the 10 s up to its last report" in both
     assert "2.0 % of the last 10 s, fine" in both
-
-
-@pytest.mark.parametrize("before", [None, NOW])
-def test_without_an_earlier_picture(before: Rank | None) -> None:
-    """Without an earlier snapshot there are no phases and no rate."""
-    assert job_phases(NOW, before) == {}
-    assert job_rate(NOW, before) == ""
 
 
 def test_the_oldest_picture_counts() -> None:

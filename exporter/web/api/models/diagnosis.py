@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.gpus import DiagnosisJson
-from exporter.web.api.models.json import Json
+from exporter.web.api.models.json import Answer, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +37,9 @@ class NotKnownJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiagnosisAnswer(Json):
+class DiagnosisAnswer(Answer):
     """Every cause that is shown; of a GPU without one there is nothing."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     """Unix time of the snapshot; absent before the first one."""
     diagnoses: list[SaidDiagnosisJson]
@@ -63,10 +61,9 @@ class IdleForJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdleAnswer(Json):
+class IdleAnswer(Answer):
     """The answer for all GPUs that are asked for: idle only if every one is."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     """Unix time of the snapshot; absent before the first one."""
     state: str

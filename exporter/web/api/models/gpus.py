@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from exporter.web.api import SCHEMA_VERSION
-from exporter.web.api.models.json import Json, of
+from exporter.web.api.models.json import Answer, Json, of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,10 +411,9 @@ class SourceJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpusAnswer(Json):
+class GpusAnswer(Answer):
     """Every GPU of the node."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     """Of the snapshot; none before it."""
     notice: str | None = None
@@ -427,10 +425,9 @@ class GpusAnswer(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuAnswer(Json):
+class GpuAnswer(Answer):
     """One GPU of the node."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float
     notice: str | None = None
     """As in the answer about all GPUs."""

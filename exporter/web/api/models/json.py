@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import Field, field, fields, is_dataclass
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from math import isfinite
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+
+from exporter.web.api import SCHEMA_VERSION
 
 NAMES = {"work_class": "class"}
 """How fields are called in the JSON that cannot be called so in Python."""
@@ -32,6 +34,13 @@ class Json:
         "alias_generator": json_name,
         "populate_by_name": True,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Json):
+    """What a path answers with."""
+
+    schema_version: int = SCHEMA_VERSION
 
 
 T = TypeVar("T")

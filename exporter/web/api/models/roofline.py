@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.web.api import SCHEMA_VERSION
 from exporter.web.api.models.gpus import PointJson, SaturationJson
-from exporter.web.api.models.json import Json
+from exporter.web.api.models.json import Answer, Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +43,9 @@ class RooflineJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RooflineAnswer(Json):
+class RooflineAnswer(Answer):
     """The rooflines of every share whose ceilings are known."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     rooflines: list[RooflineJson]
 
@@ -89,10 +87,9 @@ class GpuModelJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecsAnswer(Json):
+class SpecsAnswer(Answer):
     """Every GPU model of the spec file."""
 
-    schema_version: int = SCHEMA_VERSION
     products: list[GpuModelJson]
     sources: dict[str, str]
     """What the codes under sources stand for."""

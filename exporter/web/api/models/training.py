@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from exporter.web.api import SCHEMA_VERSION
-from exporter.web.api.models.json import Json, of
+from exporter.web.api.models.json import Answer, Json, of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +105,9 @@ class JobJson(Json):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingAnswer(Json):
+class TrainingAnswer(Answer):
     """Every training job that reports to this node."""
 
-    schema_version: int = SCHEMA_VERSION
     timestamp_seconds: float | None = None
     """Of the snapshot; none before it."""
     enabled: bool | None = None

@@ -43,11 +43,9 @@ class Journal:
     def __init__(
         self, gpu: str, past: Past | None = None, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """Go on from `past`; sources call `progress` before each driver call.
-
-        A GPU whose calls are slow but return is thereby not taken for one that hangs.
-        """
-        past = Past() if past is None else past
+        """Go on from `past`; sources call `progress` before each driver call, so that a GPU whose
+        calls are slow but return is not taken for one that hangs."""
+        past = past or Past()
         self._gpu = gpu
         self.progress = progress
         self.now = 0.0
@@ -76,11 +74,8 @@ class Journal:
         worked: bool = False,
         logged: bool = False,
     ) -> None:
-        """Note that `member` of `group` does not answer, and why.
-
-        A reading that the GPU model lacks is not logged; one that has `worked` and is gone is,
-        unless it is `logged` already: as of all GPUs at once.
-        """
+        """Note why `member` of `group` does not answer; logged if it has `worked` or is denied,
+        unless it is `logged` already: as of all GPUs at once."""
         words = state.replace("_", " ")
         if not logged and (worked or state == "no_permission"):
             self._wrong.setdefault(group, {})[member] = words
@@ -88,7 +83,7 @@ class Journal:
             return
         members = self._absent.setdefault(group, {})
         if members.pop(member, None) != state:
-            log.debug("%s: %s cannot be read: %s", self._gpu, self._named(group), words)
+            log.debug("%s: %s cannot be read: %s", self._gpu, named_group(group, self._gpu), words)
         members[member] = state
 
     def refused(
@@ -98,9 +93,12 @@ class Journal:
         self.failures[source] += 1
         self.absent(group, "no_permission", member, worked=worked)
 
-    def implausible(self, group: str, member: object = None, *, worked: bool = False) -> None:
-        """Note that `member` of `group` has a value that is impossible."""
-        self.absent(group, IMPLAUSIBLE, member, worked=worked)
+    def judged(self, group: str, member: object = None, *, possible: bool, worked: bool) -> None:
+        """Note whether the values of `member` of `group` are possible."""
+        if possible:
+            self.answered(group, member)
+        else:
+            self.absent(group, IMPLAUSIBLE, member, worked=worked)
 
     def failed(self, source: str, group: str, message: str, member: object = None) -> None:
         """Count one failed read."""
@@ -124,7 +122,7 @@ class Journal:
             for reason in dict.fromkeys(members.values()):
                 if reason not in logged:
                     logged.add(reason)
-                    news.setdefault(reason, []).append(self._named(group))
+                    news.setdefault(reason, []).append(named_group(group, self._gpu))
         recovered = [group for group in self._logged if group not in self._wrong]
         for group in recovered:
             del self._logged[group]
@@ -132,7 +130,5 @@ class Journal:
             parts = (f"{', '.join(groups)} ({reason})" for reason, groups in news.items())
             log.warning("%s cannot be read in part: %s", self._gpu, "; ".join(parts))
         if recovered:
-            log.info("%s: can be read again: %s", self._gpu, ", ".join(map(self._named, recovered)))
-
-    def _named(self, group: str) -> str:
-        return named_group(group, self._gpu)
+            names = ", ".join(named_group(group, self._gpu) for group in recovered)
+            log.info("%s: can be read again: %s", self._gpu, names)

@@ -23,10 +23,8 @@ from exporter.sources.interface import (
     TRAINING,
     CounterOptions,
     CounterRow,
-    CounterSource,
     NodeCounters,
     NodeWorkloads,
-    OpenedGpu,
     SourceRow,
     WorkloadOptions,
     WorkloadRow,
@@ -42,11 +40,8 @@ def prepared(
 ) -> dict[str, NodeCounters]:
     """Return the sources among `names` that read all GPUs at once, not started."""
     wanted = frozenset(names)
-    return {
-        row.name: row.prepare(options, clock)
-        for row in COUNTER_SOURCES
-        if row.name in wanted and row.prepare is not None
-    }
+    rows = [row for row in COUNTER_SOURCES if row.name in wanted]
+    return {row.name: row.prepare(options, clock) for row in rows if row.prepare is not None}
 
 
 def workload_sources(
@@ -57,19 +52,9 @@ def workload_sources(
     return tuple(row.prepare(options, clock) for row in WORKLOAD_SOURCES if row.name in wanted)
 
 
-def _open_gpm(gpu: OpenedGpu) -> CounterSource:
-    from exporter.sources.nvml.gpm import GpmSource
-
-    return GpmSource(gpu.handle, gpu.gpu_instances, gpu.journal, gpu.wait)
-
-
-def _preparer(module: str) -> Callable[[Any, Clock], Any]:
-    """Return a function that imports this module when it is called, and calls its `prepare`."""
-
-    def prepare(options: Any, clock: Clock) -> Any:
-        return import_module(module).prepare(options, clock)
-
-    return prepare
+def _imported(module: str, name: str = "prepare") -> Callable[..., Any]:
+    """Return a function that imports this one when it is called, and calls it."""
+    return lambda *arguments: getattr(import_module(module), name)(*arguments)
 
 
 def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
@@ -79,11 +64,15 @@ def _prepare_cupti(options: CounterOptions, clock: Clock) -> NodeCounters:
 
 
 COUNTER_SOURCES: tuple[CounterRow, ...] = (
-    CounterRow(GPM, "Read the hardware counters of Hopper and newer GPUs (GPM).", _open_gpm),
+    CounterRow(
+        GPM,
+        "Read the hardware counters of Hopper and newer GPUs (GPM).",
+        _imported("exporter.sources.nvml.gpm", "GpmSource"),
+    ),
     CounterRow(
         DCGM,
         "Take the hardware counters of a dcgm-exporter or DCGM hostengine, where there is one.",
-        prepare=_preparer("exporter.sources.dcgm.dcgm_counters"),
+        prepare=_imported("exporter.sources.dcgm.dcgm_counters"),
     ),
     CounterRow(
         CUPTI,
@@ -100,17 +89,17 @@ WORKLOAD_SOURCES: tuple[WorkloadRow, ...] = (
         KUBERNETES,
         "Ask the kubelet, where its socket is, which pods have which GPUs; needs the extra "
         "[kubernetes].",
-        _preparer("exporter.sources.workload.kubernetes.kubernetes_pods"),
+        _imported("exporter.sources.workload.kubernetes.kubernetes_pods"),
     ),
     WorkloadRow(
         SLURM,
         "Read which Slurm jobs have which GPUs, from prolog files and control groups.",
-        _preparer("exporter.sources.workload.slurm.slurm_jobs"),
+        _imported("exporter.sources.workload.slurm.slurm_jobs"),
     ),
     WorkloadRow(
         CONTAINER,
         "Ask Docker and Podman, where their sockets can be read, for the names of containers.",
-        _preparer("exporter.sources.workload.container.containers"),
+        _imported("exporter.sources.workload.container.containers"),
     ),
 )
 """What is known of one process by several is taken in this order."""

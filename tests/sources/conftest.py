@@ -10,8 +10,10 @@ from typing import Any
 import pynvml
 import pytest
 
+from exporter.model.reading import Device
 from exporter.sources.fleet import session
 from exporter.sources.fleet.session import Session, SessionOptions
+from exporter.sources.interface import OpenedGpu
 from exporter.sources.nvml import GPM
 from exporter.sources.nvml.gpm import GpmSource
 from exporter.sources.nvml.library import Library
@@ -90,7 +92,8 @@ class Rig:
         return NvmlSource(self.handle, 0, procfs, self.journal, sysfs=sysfs)
 
     def gpm(self, *shares: int | None) -> GpmSource:
-        return GpmSource(self.handle, shares or (None,), self.journal)
+        device = Device(index=0, uuid="GPU-a", name="x")
+        return GpmSource(OpenedGpu(self.handle, device, shares or (None,), self.journal))
 
     def session(
         self,

@@ -45,11 +45,8 @@ _TYPES: Mapping[int, struct.Struct] = {
 
 
 def decode(raw: int, value_type: int) -> float | None:
-    """Return the value of the 8 bytes of an ``nvmlValue_t``.
-
-    None if the type is not known, and if the driver has no value (NVML_VALUE_NOT_AVAILABLE: all
-    ones of an unsigned type).
-    """
+    """Return the value of the 8 bytes of an ``nvmlValue_t``; None if the type is not known, or the
+    driver has none (NVML_VALUE_NOT_AVAILABLE: all ones of an unsigned type)."""
     known = _TYPES.get(value_type)
     if known is None:
         return None
@@ -121,13 +118,11 @@ class FieldBatch:
         ):
             if code == pynvml.NVML_SUCCESS:
                 value = decode(raw, kind)
-                if value is not None:  # None: the driver has no value
-                    if lowest <= value <= highest:
-                        values[field] = value
-                    else:
-                        doubted = field
-                continue
-            if is_refusal(code) and field not in self._worked:
+                if value is not None and lowest <= value <= highest:
+                    values[field] = value
+                elif value is not None:
+                    doubted = field
+            elif is_refusal(code) and field not in self._worked:
                 refusals[field] = code
             elif outcome_of(code) is not Outcome.NOT_NOW:
                 failure = f"field {field[0]}: {pynvml.NVMLError(code)}"
@@ -136,20 +131,14 @@ class FieldBatch:
             self._journal.answered(self._group, self)
         else:
             self._journal.failed(NVML, self._group, failure, self)
-        if doubted is None:
-            self._journal.answered(self._group, self._doubt)
-        else:
-            self._journal.implausible(self._group, self._doubt, worked=doubted in self._worked)
+        possible, worked = doubted is None, doubted in self._worked
+        self._journal.judged(self._group, self._doubt, possible=possible, worked=worked)
         if refusals:
             self._leave_out(refusals)
         return values
 
     def read_all(self) -> list[float]:
-        """Return the values of all fields, in the order of the batch.
-
-        Raises:
-            pynvml.NVMLError: one is refused, or not all are known now.
-        """
+        """Return the values of all fields, in order; raise NVMLError if one is not known."""
         values = self.read()
         if len(values) < len(self._all):
             whole = self.fields == self._all

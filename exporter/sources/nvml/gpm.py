@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from ctypes import c_char
 from functools import lru_cache
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import Any
 import pynvml
 
 from exporter.model.reading import Activity, share_group
+from exporter.sources.interface import OpenedGpu
 from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import (
@@ -138,9 +139,9 @@ class GpmWindow:
         return self._older_at + SHORTEST_WINDOW_SECONDS - monotonic_seconds
 
     def read(self, monotonic_seconds: float) -> Activity | None:
-        """Take a sample and return the activity since the last one.
+        """Take a sample and return the activity since the last one, as far as there is one.
 
-        None on the first read, and if the two samples give no activity. Raises NVMLError.
+        Raises NVMLError.
         """
         since = self._older_at
         if self.early_seconds(monotonic_seconds) > CLOCK_STEP_SECONDS:
@@ -229,20 +230,14 @@ class GpmWindow:
 class GpmSource:
     """Reads the activity of every share of one GPU, if the GPU has the counters."""
 
-    def __init__(
-        self,
-        handle: Any,
-        gpu_instances: tuple[int | None, ...],
-        journal: Journal,
-        wait: Callable[[float], float] | None = None,
-    ) -> None:
-        """Open the counters; `wait` sleeps and returns the monotonic time after it."""
-        self._handle = handle
-        self._wait = wait
-        self._shares = gpu_instances
-        self._journal = journal
+    def __init__(self, gpu: OpenedGpu) -> None:
+        """Open the counters."""
+        self._handle = gpu.handle
+        self._wait = gpu.wait
+        self._shares = gpu.gpu_instances
+        self._journal = gpu.journal
         self._windows: dict[int | None, GpmWindow] = {}
-        self._open_at = journal.now
+        self._open_at = gpu.journal.now
         """When to try to make the windows that are missing."""
         self._open()
 
@@ -284,10 +279,8 @@ class GpmSource:
                     self._windows.pop(share).close()
                 continue
             self._journal.answered(group)
-            if window.doubted:
-                self._journal.implausible(group, VALUES, worked=group in self._journal.worked)
-            else:
-                self._journal.answered(group, VALUES)
+            possible, worked = not window.doubted, group in self._journal.worked
+            self._journal.judged(group, VALUES, possible=possible, worked=worked)
             if activity is not None:
                 activities[share] = activity
                 self._journal.worked.add(group)
@@ -314,6 +307,5 @@ class GpmSource:
 
 
 def _check_support(handle: Any) -> None:
-    """Raise NVMLError unless the GPU has the counters."""
     if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of the driver's numbers; a number outside is a sentinel or a fault, and left out.
+"""Physical bounds of the driver's numbers, with a wide margin for later GPU models.
 
-The bounds are physical ones with a wide margin, so that no real reading of a later GPU model is
-left out. For a value that it does not have the driver answers all ones (NVML_VALUE_NOT_AVAILABLE),
-which is above every bound here.
+A number outside is a sentinel or a fault, and left out. For a value that it does not have the
+driver answers all ones (NVML_VALUE_NOT_AVAILABLE), which is above every bound here.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def thousandth(value: float | None) -> float | None:
 
 def memory(total: int, used: int, free: int, reserved: int | None = None) -> Memory | None:
     """Return device memory; None if a part of it is negative or above the total."""
-    parts = (used, free, 0 if reserved is None else reserved)
+    parts = (used, free, reserved or 0)
     if MEMORY_BYTES(total) is None or max(parts) > total or min(parts) < 0:
         return None
     return Memory(total, used, free, reserved)
@@ -99,12 +98,8 @@ LATCHED_SECONDS = 2.0
 
 
 class DriverTotals:
-    """The driver's counters, without reads in which one is far too high, or low for a moment.
-
-    A total that fell is left out until it has stayed below its old value for two reads and three
-    seconds: then the driver has reset it. One that grew by more than the hardware can do in the
-    time since its last value is left out as well.
-    """
+    """The driver's counters, without reads in which one grew by more than the hardware can do, or
+    fell: until it has stayed low for two reads and three seconds, when the driver has reset it."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal

@@ -33,10 +33,7 @@ GONE = (Outcome.DEVICE_GONE, Outcome.LIBRARY_STATE)
 """Of a MIG instance these say nothing of the board: its own calls do."""
 
 OLD_DRIVER_CODES = frozenset(
-    {
-        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    }
+    (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
 )
 LACKING_CODES = OLD_DRIVER_CODES | {pynvml.NVML_ERROR_DEPRECATED}
 """What a driver answers for what it has not yet, or no longer."""
@@ -75,7 +72,7 @@ OUTCOMES: Mapping[int, Outcome] = {
 def code_of(error: BaseException) -> int | None:
     """Return the driver's code of `error`; None if it is no error of the driver.
 
-    ``NVMLError`` objects are unhashable and must not be compared with None: keep the number only.
+    Keep the number only: ``NVMLError`` objects cannot be hashed, or compared with None.
     """
     return int(error.value) if isinstance(error, pynvml.NVMLError) else None
 
@@ -91,17 +88,12 @@ def is_refusal(code: int | None) -> bool:
 
 
 def raise_if_gone(code: int | None) -> None:
-    """Raise for a code that concerns more than the reading that got it.
-
-    Raises:
-        DeviceGone: the GPU is lost, removed or needs a reset.
-        LibraryUnavailable: the library must be initialised again.
-    """
+    """Raise DeviceGone or LibraryUnavailable for a code that concerns more than one reading."""
     if code is None:
         return
     if code in GONE_REASONS:
         raise DeviceGone(GONE_REASONS[code])
-    if outcome_of(code) is Outcome.LIBRARY_STATE:
+    if code in LIBRARY_REASONS:
         raise LibraryUnavailable(LIBRARY_REASONS[code])
 
 
@@ -113,14 +105,10 @@ ten seconds."""
 
 
 def retry_seconds(code: int | None, *, worked: bool) -> float:
-    """Return after how many seconds to repeat a call that answered `code`.
-
-    Infinite if this driver lacks the call. INVALID_ARGUMENT does not mean that the GPU
-    model lacks the reading: a stale handle answers it, too.
-    """
+    """Return after how many seconds to repeat a call that answered `code`."""
     if code in LACKING_CODES:
         return math.inf
-    if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+    if worked or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:  # a stale handle answers it, too
         return WORKED_RETRY_SECONDS
     return NEVER_WORKED_RETRY_SECONDS
 
@@ -188,12 +176,7 @@ class Probe(Generic[T]):
         return self._at < len(self._calls) or bool(self._worked)
 
     def __call__(self) -> T | None:
-        """Return the value, or None if it is not known now.
-
-        Raises:
-            DeviceGone: the GPU is lost, removed or needs a reset.
-            LibraryUnavailable: the library must be initialised again.
-        """
+        """Return the value, or None if it is not known now; raise as `raise_if_gone`."""
         self._journal.progress()
         if self._journal.now >= self._retry_at:
             self._at, self._retry_at = 0, math.inf
@@ -205,14 +188,12 @@ class Probe(Generic[T]):
                 if self._give_up_on(error):
                     continue
                 return None
-            possible = value if self._check is None else self._check(value)
-            if possible is None:
-                self._journal.implausible(self._group, self, worked=bool(self._worked))
-                return None
-            if self._at not in self._worked:
+            found = value if self._check is None else self._check(value)
+            possible, worked = found is not None, bool(self._worked)
+            self._journal.judged(self._group, self, possible=possible, worked=worked)
+            if possible and self._at not in self._worked:
                 self._worked += (self._at,)
-            self._journal.answered(self._group, self)
-            return possible
+            return found
         return None
 
     def _give_up_on(self, error: Exception) -> bool:

@@ -50,10 +50,8 @@ Entry = tuple[int, int, int]
 
 
 class GrowingArray:
-    """An array of structs that the driver fills, and that grows with the driver's list.
-
-    pynvml's own calls read the length first, and fail if the list has grown before the next call.
-    """
+    """An array that the driver fills, and that grows with the driver's list; where the list grows
+    between reading its length and reading it, pynvml's own calls fail."""
 
     def __init__(self, struct: Any) -> None:
         self._struct = struct
@@ -64,9 +62,6 @@ class GrowingArray:
 
         `fill(array, count)` calls the driver and returns its code; `count` is the room before the
         call and the length of the list after it.
-
-        Raises:
-            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
         """
         code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
         for _ in range(ATTEMPTS):
@@ -97,11 +92,8 @@ class ProcessUtilization:
         self._probe: Probe[list[Entry]] = Probe(journal, GROUP, (self._entries,))
 
     def read(self, pids: Collection[int], *, complete: bool) -> dict[int, float]:
-        """Return the ratio by PID of those of these processes for which it is known.
-
-        With `complete`, a process without an entry had nothing; else it may have been counted as
-        another, as clients of MPS may be as their server.
-        """
+        """Return the ratio by PID, where it is known; only with `complete` had a process without an
+        entry nothing: clients of MPS may be counted as their server."""
         if self._seen > _now() + AHEAD_MICROSECONDS:
             self._seen = 0  # the host's clock was set back
         entries = self._probe()
@@ -120,10 +112,7 @@ class ProcessUtilization:
             else:
                 percents[pid].append(percent)
                 self._seen = max(self._seen, stamp)
-        if refused:
-            self._journal.implausible(GROUP, VALUES, worked=self._seen != 0)
-        else:
-            self._journal.answered(GROUP, VALUES)
+        self._journal.judged(GROUP, VALUES, possible=not refused, worked=self._seen != 0)
         if first:
             return {}
         return {
@@ -159,10 +148,8 @@ class ProcessLists:
         has_fp8: bool = False,
         utilization: bool = False,
     ) -> None:
-        """Read the processes on a GPU; where it has FP8, also what they have loaded for it.
-
-        With `utilization`, also how much of the SM time each of them had.
-        """
+        """Read also, if wanted, who owns the processes, what they have loaded for FP8, and how much
+        of the SM time each of them had."""
         self._journal = journal
         self._procfs = procfs_root
         self._mapped = Mapped(procfs_root) if has_fp8 else None
@@ -185,8 +172,8 @@ class ProcessLists:
     ) -> dict[int | None, tuple[Process, ...]] | None:
         """Return the processes by share, or None if the driver does not report them.
 
-        `gpu_instances` is None while MIG is off. Outside the host's pid namespace, newer drivers
-        leave out the processes of others: there, lists without an entry say nothing.
+        `gpu_instances` is None while MIG is off. Outside the host's pid namespace, where newer
+        drivers leave out the processes of others, lists without an entry say nothing.
         """
         listed = {kind: read() for kind, read in self._lists.items()}
         if listed["compute"] is None or not (self._sees_all or any(listed.values())):
@@ -251,7 +238,6 @@ def _largest(entries: Iterable[Any]) -> set[int]:
 
 
 def _list_call(function: str, handle: Any) -> Callable[[], list[Any]]:
-    """Return the call that reads one of the driver's lists."""
     array = GrowingArray(pynvml.c_nvmlProcessInfo_v2_t)
 
     def fill(entries: Any, count: c_uint) -> int:
@@ -262,11 +248,8 @@ def _list_call(function: str, handle: Any) -> Callable[[], list[Any]]:
 
 
 def _has_wide_entries() -> bool:
-    """Return whether this driver's ``_v3`` lists have entries that the binding would misread.
-
-    Around driver 530 an entry had 32 bytes instead of 24; such a driver is known by its symbols
-    (nvitop, api/libnvml.py).
-    """
+    """Return whether this driver's ``_v3`` lists have entries of 32 bytes instead of 24, as around
+    driver 530, which its symbols show (nvitop, api/libnvml.py)."""
     return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported(
         "nvmlDeviceGetRunningProcessDetailList"
     )

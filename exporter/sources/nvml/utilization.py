@@ -55,8 +55,7 @@ class SampleBuffer:
     def read(self) -> list[tuple[float, float]]:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
 
-        Raises:
-            pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
+        Raises NVMLError.
         """
         count = c_uint(CAPACITY)
         array = (pynvml.c_nvmlSample_t * CAPACITY)()
@@ -72,15 +71,13 @@ class SampleBuffer:
             return []
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
-        samples: list[tuple[int, float]] = []
         filled = (c_char * (min(count.value, CAPACITY) * _ENTRY.size)).from_buffer(array)
-        for stamp, raw in _ENTRY.iter_unpack(filled):
-            # Some drivers return unused entries with stamp 0.
-            if stamp > self._last_stamp.value:
-                value = decode(raw, self._value_type.value)
-                if value is not None:
-                    samples.append((stamp, value))
-        samples.sort()
+        # Some drivers return unused entries with stamp 0.
+        last, kind = self._last_stamp.value, self._value_type.value
+        new = [
+            (stamp, decode(raw, kind)) for stamp, raw in _ENTRY.iter_unpack(filled) if stamp > last
+        ]
+        samples = sorted((stamp, value) for stamp, value in new if value is not None)
         if samples:
             self._last_stamp.value = samples[-1][0]
         return [(stamp / 1e6, value) for stamp, value in samples]
@@ -89,7 +86,7 @@ class SampleBuffer:
 class UtilizationReader:
     """Reads compute and memory utilization, and the SM clock of the busy time."""
 
-    def __init__(self, handle: Any, journal: Journal, *, has_memory: bool = True) -> None:
+    def __init__(self, handle: Any, journal: Journal, *, has_memory: bool) -> None:
         """Prepare to read a GPU; without memory of its own, its memory is always reported idle."""
         self._journal = journal
         self._has_memory = has_memory
@@ -99,8 +96,9 @@ class UtilizationReader:
         """Whether anything did since the last read."""
         self._compute = _Meter(handle, journal, "utilization_samples", UTILIZATION)
         self._memory = _Meter(handle, journal, "memory_utilization_samples", MEMORY_UTILIZATION)
-        self._clock_samples = Probe(
-            journal, "clock_samples", (SampleBuffer(handle, SM_CLOCK).read,)
+        self._meters = (self._compute.meter, self._memory.meter)
+        self._clock_samples = probe_of(
+            journal, handle, "clock_samples", SampleBuffer(handle, SM_CLOCK).read
         )
         self._clocks: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
         """The clock samples since the last read: stamp in seconds, hertz."""
@@ -118,9 +116,8 @@ class UtilizationReader:
     @property
     def wants_burst(self) -> bool:
         """True while polls between two rounds are needed."""
-        meters = (self._compute.meter, self._memory.meter)
         return self._rates.possible and any(
-            meter.wants_burst and (meter.sampled or self.needs_bounds) for meter in meters
+            meter.wants_burst and (meter.sampled or self.needs_bounds) for meter in self._meters
         )
 
     @property
@@ -144,15 +141,14 @@ class UtilizationReader:
         if monotonic_seconds >= self._clocks_due and self._compute.meter.sampled:
             self._take_clocks(monotonic_seconds)
         self._answered |= bool(self._compute.samples or self._memory.samples)
-        meters = (self._compute.meter, self._memory.meter)
-        if not any(meter.wants_polls for meter in meters):
+        if not any(meter.wants_polls for meter in self._meters):
             self._journal.answered("utilization", self._rates)  # the samples suffice
             return
         rates = self._rates()
         if rates is None:
             return
         self._answered = True
-        for meter, percent in zip(meters, (rates.gpu, rates.memory), strict=True):
+        for meter, percent in zip(self._meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
                 meter.add_poll(percent / 100, monotonic_seconds, rare=not self.needs_bounds)
 
@@ -179,8 +175,7 @@ class UtilizationReader:
         memory = self._memory.meter.close(monotonic_seconds) if self._has_memory else None
         if compute is not None:
             self._take_clocks(monotonic_seconds)
-        busy_hertz = busy_mean(self._clocks, self._weights)
-        mean_hertz = busy_mean(self._clocks, ())
+        means = busy_mean(self._clocks, self._weights), busy_mean(self._clocks, ())
         self._clocks.clear()
         self._weights.clear()
         if compute is None:
@@ -197,7 +192,7 @@ class UtilizationReader:
             memory_open_ratio=memory.open_ratio if memory else None,
             lower_ratio=compute.lower_ratio,
         )
-        return utilization, busy_hertz, mean_hertz
+        return utilization, *means
 
 
 class _Meter:
@@ -209,7 +204,7 @@ class _Meter:
         self._group = group
         self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,))
         self.samples: list[tuple[float, float]] = []
-        """What was new at the last read: stamp in seconds, ratio."""
+        """New at the last read: stamp in seconds, ratio."""
 
     def take(self, monotonic_seconds: float, unix_seconds: float) -> None:
         """Read the buffer."""
@@ -217,10 +212,9 @@ class _Meter:
         self.samples = [
             (stamp, percent / 100) for stamp, percent in new if ENGINE_PERCENT(percent) is not None
         ]
-        if len(self.samples) < len(new):
-            self._journal.implausible(self._group, self, worked=self.meter.sampled)
-        elif new:
-            self._journal.answered(self._group, self)
+        if new:
+            possible = len(self.samples) == len(new)
+            self._journal.judged(self._group, self, possible=possible, worked=self.meter.sampled)
         self.meter.add_samples(self.samples, monotonic_seconds, unix_seconds)
 
 

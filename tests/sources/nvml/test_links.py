@@ -8,23 +8,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.sources.nvml.links import (
-    NVLINK5_TRANSMIT_BYTES,
-    NVLINK_DATA_TRANSMIT_KIB,
+    NVLINK_BYTES,
+    PCIE_BYTES,
     PCIE_COUNTER_WRAP,
-    PCIE_TRANSMIT_BYTES,
     PcieTraffic,
     nvlink_bytes,
 )
 from exporter.specs.gpu_model import pcie_bytes_per_second
 
+TRANSMIT = PCIE_BYTES["pcie_transmit_bytes"]
+TOTAL, PER_LINK = NVLINK_BYTES["nvlink_transmit_bytes_total"]
+
 
 def transmit(values: dict[tuple[int, int], float], links: int) -> float | None:
-    return nvlink_bytes(values, NVLINK_DATA_TRANSMIT_KIB, NVLINK5_TRANSMIT_BYTES, links)
+    return nvlink_bytes(values, TOTAL, PER_LINK, links)
 
 
 def test_nvlink_total_wins_over_links() -> None:
     """Where both families answer, one of them counts, always the same one."""
-    assert transmit({NVLINK_DATA_TRANSMIT_KIB: 1, (202, 0): 5, (202, 1): 7}, 2) == 1024
+    assert transmit({TOTAL: 1, (202, 0): 5, (202, 1): 7}, 2) == 1024
 
 
 def test_nvlink_sum_needs_every_link() -> None:
@@ -40,9 +42,9 @@ def traffic() -> PcieTraffic:
 def test_wrap_is_undone() -> None:
     """A counter that fell has passed 2^32 once."""
     pcie = traffic()
-    pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: PCIE_COUNTER_WRAP - 10}, 0.0)
+    pcie.moved(TRANSMIT, {TRANSMIT: PCIE_COUNTER_WRAP - 10}, 0.0)
 
-    assert pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 20}, 1.0) == 30
+    assert pcie.moved(TRANSMIT, {TRANSMIT: 20}, 1.0) == 30
 
 
 @given(
@@ -60,10 +62,8 @@ def test_moved_bytes_are_right_or_absent(
     assert peak is not None
     moved = int(peak * seconds * load)
     pcie = PcieTraffic(generation, width)
-    pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: start % PCIE_COUNTER_WRAP}, 0.0)
-    counted = pcie.moved(
-        PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: (start + moved) % PCIE_COUNTER_WRAP}, seconds
-    )
+    pcie.moved(TRANSMIT, {TRANSMIT: start % PCIE_COUNTER_WRAP}, 0.0)
+    counted = pcie.moved(TRANSMIT, {TRANSMIT: (start + moved) % PCIE_COUNTER_WRAP}, seconds)
 
     assert counted in (None, moved)
 
@@ -72,16 +72,16 @@ def test_moved_bytes_are_right_or_absent(
 def test_unknown_links_are_absent(generation: int | None, width: int | None) -> None:
     """Without the link's speed nothing can be said about wraps."""
     pcie = PcieTraffic(generation, width)
-    pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 1}, 0.0)
+    pcie.moved(TRANSMIT, {TRANSMIT: 1}, 0.0)
 
-    assert pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 2}, 0.001) is None
+    assert pcie.moved(TRANSMIT, {TRANSMIT: 2}, 0.001) is None
 
 
 def test_silent_counter_is_absent() -> None:
     """A counter that did not answer moves nothing, and spans the gap when it does again."""
     pcie = traffic()
-    pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 10}, 0.0)
+    pcie.moved(TRANSMIT, {TRANSMIT: 10}, 0.0)
 
-    assert pcie.moved(PCIE_TRANSMIT_BYTES, {}, 0.4) is None
-    assert pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 40}, 0.8) == 30
-    assert pcie.moved(PCIE_TRANSMIT_BYTES, {PCIE_TRANSMIT_BYTES: 50}, 9.0) is None
+    assert pcie.moved(TRANSMIT, {}, 0.4) is None
+    assert pcie.moved(TRANSMIT, {TRANSMIT: 40}, 0.8) == 30
+    assert pcie.moved(TRANSMIT, {TRANSMIT: 50}, 9.0) is None

@@ -25,7 +25,7 @@ about: Any = pytest.approx
 
 
 def reader(rig: Any) -> UtilizationReader:
-    return UtilizationReader(rig.handle, rig.journal)
+    return UtilizationReader(rig.handle, rig.journal, has_memory=True)
 
 
 def read(found: UtilizationReader, rig: Any) -> Any:

@@ -16,12 +16,15 @@ from exporter.sources.nvml.fields import ALL_LINKS, Field
 from exporter.specs.gpu_model import pcie_bytes_per_second
 
 KIB = 1024
-NVLINK_DATA_TRANSMIT_KIB: Field = (138, ALL_LINKS)
-NVLINK_DATA_RECEIVE_KIB: Field = (139, ALL_LINKS)
-NVLINK5_TRANSMIT_BYTES = 202
-NVLINK5_RECEIVE_BYTES = 204
-PCIE_TRANSMIT_BYTES: Field = (197, 0)
-PCIE_RECEIVE_BYTES: Field = (198, 0)
+NVLINK_BYTES: Mapping[str, tuple[Field, int]] = {
+    "nvlink_transmit_bytes_total": ((138, ALL_LINKS), 202),
+    "nvlink_receive_bytes_total": ((139, ALL_LINKS), 204),
+}
+"""By member of `Vitals`: KiB of all links, and bytes of each from NVLink 5 on."""
+PCIE_BYTES: Mapping[str, Field] = {
+    "pcie_transmit_bytes": (197, 0),
+    "pcie_receive_bytes": (198, 0),
+}
 PCIE_COUNTER_WRAP = 2**32
 """The width of the PCIe byte counters is not documented; 32 bits is the least that it can be."""
 PEAK_MARGIN = 1.25
@@ -60,14 +63,12 @@ def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
 def nvlink_ends(
     handle: Any, links: int, known: dict[int, str], progress: Callable[[], None]
 ) -> dict[str, int]:
-    """Return how many of the first `links` NVLinks are active, by what is at their other end.
+    """Return how many of the first `links` NVLinks are active, by what is at their other end; raise
+    NVMLError if one does not say so.
 
     `known` keeps the end of each link, which does not change; `progress` is called for each.
     A call that names two GPUs (nvmlDeviceGetTopologyCommonAncestor) would hang or fail where
     either of them does.
-
-    Raises:
-        pynvml.NVMLError: a link does not say so.
     """
     ends = []
     for link in range(links):
@@ -92,25 +93,21 @@ def nvlink_traffic_fields(links: int) -> tuple[Field, ...]:
     """Return every field that may have the NVLink bytes of a GPU with `links` NVLinks."""
     if not links:
         return ()
-    return (
-        NVLINK_DATA_TRANSMIT_KIB,
-        NVLINK_DATA_RECEIVE_KIB,
-        *link_fields(NVLINK5_TRANSMIT_BYTES, links),
-        *link_fields(NVLINK5_RECEIVE_BYTES, links),
-    )
+    totals, per_link = zip(*NVLINK_BYTES.values(), strict=True)
+    return (*totals, *(field for number in per_link for field in link_fields(number, links)))
 
 
 def nvlink_bytes(
     values: Mapping[Field, float], all_links: Field, per_link: int, links: int
 ) -> float | None:
-    """Return a direction's cumulative bytes: the total in KiB, else the sum over the links.
-
-    A sum counts only when every link answered, so that it never falls when one does not.
-    """
+    """Return a direction's cumulative bytes: the total in KiB, else the sum over the links, where
+    every link answered, so that it never falls when one does not."""
     total = values.get(all_links)
-    if total is not None:
-        return total * KIB
-    parts = [values[field] for field in link_fields(per_link, links) if field in values]
+    return _sum_over_links(values, per_link, links) if total is None else total * KIB
+
+
+def _sum_over_links(values: Mapping[Field, float], field_id: int, links: int) -> float | None:
+    parts = [values[field] for field in link_fields(field_id, links) if field in values]
     return float(sum(parts)) if links and len(parts) == links else None
 
 
@@ -132,9 +129,9 @@ def nvlink_errors(values: Mapping[Field, float], links: int) -> dict[str, int]:
     """Return the NVLink error counts by kind, over all links."""
     errors = {kind: int(values[field]) for kind, field in NVLINK_ERRORS.items() if field in values}
     for kind, number in NVLINK_LINK_ERRORS.items():
-        parts = [values[field] for field in link_fields(number, links) if field in values]
-        if kind not in errors and links and len(parts) == links:
-            errors[kind] = int(sum(parts))
+        total = _sum_over_links(values, number, links)
+        if kind not in errors and total is not None:
+            errors[kind] = int(total)
     return errors
 
 
@@ -156,14 +153,12 @@ class PcieTraffic:
         self._last[field] = (count, monotonic_seconds)
         if last is None or not self._peak:
             return None
-        seconds = monotonic_seconds - last[1]
-        if self._peak * seconds >= PCIE_COUNTER_WRAP:
-            return None
+        most = self._peak * (monotonic_seconds - last[1])
         moved = count - last[0]
         if moved < 0:
             moved += PCIE_COUNTER_WRAP
         # More than the link can carry: this count or the last one was wrong.
-        return moved if 0 <= moved <= PEAK_MARGIN * self._peak * seconds else None
+        return moved if most < PCIE_COUNTER_WRAP and 0 <= moved <= PEAK_MARGIN * most else None
 
 
 FABRIC_SUMMARY: Mapping[int, bool] = {1: True, 2: False, 3: False}
@@ -175,13 +170,8 @@ FABRIC_CONFIGURATION_SHIFT = 8
 
 
 def read_fabric(function: str, handle: Any, struct: str) -> dict[str, Any]:
-    """Return the members of `Health` that say whether the GPU is registered with the NVSwitches.
-
-    Health, cluster and clique are known once the state is 3 (completed).
-
-    Raises:
-        pynvml.NVMLError: the driver refused, or the GPU is on no fabric.
-    """
+    """Return the members of `Health` that say whether the GPU is registered with the NVSwitches;
+    raise NVMLError if the driver refuses, or the GPU is on no fabric."""
     info = getattr(pynvml, struct)()
     getattr(pynvml, function)(handle, byref(info))
     state = int(info.state)

@@ -27,7 +27,7 @@ from exporter.sources.reading_state import IDENTITY, Journal
 from exporter.specs.gpu_class import SYSTEM_MEMORY_CAPABILITIES
 
 FIRST_WITH_FP8 = (8, 9)
-"""The first compute capability whose tensor cores do FP8 (Ada)."""
+"""The compute capability of Ada."""
 
 ENERGY_MILLIJOULES: Field = (83, 0)
 MEMORY_TEMPERATURE: Field = (82, 0)
@@ -61,8 +61,7 @@ FAST_FIELDS = (
     POWER_MILLIWATTS,
     MODULE_POWER_MILLIWATTS,
     *THROTTLE_NANOSECONDS.values(),
-    links.PCIE_TRANSMIT_BYTES,
-    links.PCIE_RECEIVE_BYTES,
+    *links.PCIE_BYTES.values(),
 )
 MEDIA_ENGINES: Mapping[str, str] = {
     "encoder": "nvmlDeviceGetEncoderUtilization",
@@ -112,18 +111,16 @@ HOSTS_TOLERANCE = 0.1
 
 def _shared_memory_calls(handle: Any, procfs: str) -> tuple[Callable[[], Memory | None], ...]:
     """Return the calls for a GPU that shares the CPU's memory: its own, else the host's."""
+    host_call = partial(host_memory, procfs)
 
     def own(call: Callable[[], Memory | None]) -> Memory | None:
-        found, host = call(), host_memory(procfs)
-        totals = [memory.total_bytes for memory in (found, host) if memory is not None]
-        if len(totals) == 2 and math.isclose(*totals, rel_tol=HOSTS_TOLERANCE):
-            return host
-        return found
+        found, host = call(), host_call()
+        if found is None or host is None:
+            return found
+        totals = found.total_bytes, host.total_bytes
+        return host if math.isclose(*totals, rel_tol=HOSTS_TOLERANCE) else found
 
-    return (
-        *(partial(own, call) for call in _memory_calls(handle)),
-        partial(host_memory, procfs),
-    )
+    return *(partial(own, call) for call in _memory_calls(handle)), host_call
 
 
 class NvmlSource:
@@ -163,6 +160,8 @@ class NvmlSource:
         if self._mig is None:
             has_memory = capability not in SYSTEM_MEMORY_CAPABILITIES
             self.utilization = UtilizationReader(handle, journal, has_memory=has_memory)
+        else:
+            journal.absent("utilization", MIG)
         self._process_lists = ProcessLists(
             handle,
             journal,
@@ -171,8 +170,6 @@ class NvmlSource:
             has_fp8=capability is not None and capability >= FIRST_WITH_FP8,
             utilization=process_utilization,
         )
-        if self.utilization is None:
-            journal.absent("utilization", MIG)
         self._fields = probe("fields", self._fast_fields.read)
         self._energy = probe(
             "energy", "nvmlDeviceGetTotalEnergyConsumption", check=plausible.ENERGY_MILLIJOULES
@@ -190,7 +187,7 @@ class NvmlSource:
             "nvmlDeviceGetCurrentClocksThrottleReasons",
             check=plausible.THROTTLE_MASK,
         )
-        self._clocks = {
+        self._clocks: dict[str, Probe[int]] = {
             name: probe(
                 f"{name}_clock",
                 partial(pynvml.nvmlDeviceGetClockInfo, handle, clock),
@@ -222,30 +219,22 @@ class NvmlSource:
         return tuple(sorted({slot.instance.gpu_instance for slot in self._mig}))
 
     def read_static(self) -> None:
-        """Read the identity again, which hardly ever changes.
-
-        Raises:
-            DeviceChanged: another GPU answers, or the number of NVLinks has become known.
-        """
+        """Read the identity again; raise DeviceChanged if another GPU answers, or the number of
+        NVLinks has become known."""
         device = self._identity.read(self._facts() or {}, self._layout.instances)
         if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
             raise DeviceChanged
         self.device = device
 
     def look(self) -> None:
-        """Find out whether the MIG layout has changed.
-
-        Raises:
-            DeviceChanged: it has.
-        """
+        """Raise DeviceChanged if the MIG layout has changed."""
         if self._layout.possible and self._layout.has_changed():
             raise DeviceChanged
 
     def read_slow(self) -> None:
         """Read what changes rarely or is expensive to read; `read_fast` returns it.
 
-        Raises:
-            DeviceChanged: the MIG layout has changed.
+        Raises DeviceChanged if the MIG layout has changed.
         """
         if self._layout.has_changed():
             raise DeviceChanged
@@ -255,18 +244,13 @@ class NvmlSource:
 
     def read_processes(self) -> Mapping[int | None, tuple[Process, ...]] | None:
         """Read which processes the driver lists; `read_fast` returns them from now on."""
-        self._processes = self._process_lists.read(
-            None if self._mig is None else self.gpu_instances
-        )
+        shares = None if self._mig is None else self.gpu_instances
+        self._processes = self._process_lists.read(shares)
         return self._processes
 
     def _read_clocks(self, *names: str) -> dict[str, float]:
-        clocks = {}
-        for name in names:
-            megahertz = self._clocks[name]()
-            if megahertz is not None:
-                clocks[name] = megahertz * 1e6
-        return clocks
+        read = {name: self._clocks[name]() for name in names}
+        return {name: value * 1e6 for name, value in read.items() if value is not None}
 
     def read_fast(
         self, monotonic_seconds: float, unix_seconds: float, counted_engines: frozenset[str]
@@ -285,19 +269,22 @@ class NvmlSource:
         module_power = values.get(MODULE_POWER_MILLIWATTS)
         memory_celsius = values.get(MEMORY_TEMPERATURE)
         reasons = self._reasons()
-        utilization, busy_hertz, mean_hertz = (
-            self.utilization.read(monotonic_seconds, unix_seconds)
-            if self.utilization is not None
-            else (None, None, None)
-        )
+        utilization = busy_hertz = mean_hertz = None
+        fresh = False
+        if self.utilization is not None:
+            utilization, busy_hertz, mean_hertz = self.utilization.read(
+                monotonic_seconds, unix_seconds
+            )
+            fresh = self.utilization.fresh
         media = {} if self._mig is not None else self._read_media(counted_engines)
         own_memory = (each for each in memory.values() if each is not None and not each.unified)
         answers = (energy, power, temperature, reasons, *own_memory)
-        answered = (
-            any(answer is not None for answer in answers)
-            or bool(values or clocks or media)
-            or (self.utilization is not None and self.utilization.fresh)
-        )
+        answered = any(each is not None for each in answers) or bool(values or clocks or media)
+        throttled = {
+            reason: values[field] / 1e9
+            for reason, field in THROTTLE_NANOSECONDS.items()
+            if field in values
+        }
         vitals = Vitals(
             utilization=utilization,
             **media,
@@ -317,28 +304,18 @@ class NvmlSource:
                 else frozenset(name for bit, name in THROTTLE_BITS.items() if reasons & bit)
             ),
             throttle_seconds=totals.all_settled(
-                "throttle",
-                {
-                    reason: values[field] / 1e9
-                    for reason, field in THROTTLE_NANOSECONDS.items()
-                    if field in values
-                },
-                plausible.THROTTLE_SECONDS_PER_SECOND,
+                "throttle", throttled, plausible.THROTTLE_SECONDS_PER_SECOND
             ),
-            pcie_transmit_bytes=self._pcie.moved(
-                links.PCIE_TRANSMIT_BYTES, values, monotonic_seconds
-            ),
-            pcie_receive_bytes=self._pcie.moved(
-                links.PCIE_RECEIVE_BYTES, values, monotonic_seconds
-            ),
-            nvlink_transmit_bytes_total=self._nvlink_total(
-                values, links.NVLINK_DATA_TRANSMIT_KIB, links.NVLINK5_TRANSMIT_BYTES
-            ),
-            nvlink_receive_bytes_total=self._nvlink_total(
-                values, links.NVLINK_DATA_RECEIVE_KIB, links.NVLINK5_RECEIVE_BYTES
-            ),
+            **{
+                name: self._pcie.moved(field, values, monotonic_seconds)
+                for name, field in links.PCIE_BYTES.items()
+            },
+            **{
+                name: self._nvlink_total(values, *fields)
+                for name, fields in links.NVLINK_BYTES.items()
+            },
         )
-        return NvmlReading(vitals, self._board, memory, self._processes, answered)
+        return NvmlReading(vitals, self._board, memory, self._processes, answered or fresh)
 
     def _nvlink_total(
         self, values: Mapping[Field, float], kib: Field, by_link: int
@@ -361,8 +338,7 @@ class NvmlSource:
         return found
 
     def _read_media(self, covered: frozenset[str]) -> dict[str, Any]:
-        """Return the busy ratio of each media engine that is not in `covered`, by its name in
-        `Vitals`."""
+        """Return the busy ratio of each engine not in `covered`, by its name in `Vitals`."""
         asked = {name: probe() for name, probe in self._media.items() if name not in covered}
         return {
             f"{name}_ratio": percent / 100 for name, percent in asked.items() if percent is not None

@@ -62,7 +62,6 @@ class BoardReader:
     """Reads one GPU's board through `handle`."""
 
     def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
-        """Prepare the readings of a GPU with `link_count` NVLinks."""
         self._links = link_count
         self._totals = DriverTotals(journal)
         self._handle = handle
@@ -85,9 +84,7 @@ class BoardReader:
             check=plausible.TEMPERATURE_MARGIN_CELSIUS,
         )
         self._state = probe(
-            "performance_state",
-            "nvmlDeviceGetPerformanceState",
-            check=plausible.PERFORMANCE_STATE,
+            "performance_state", "nvmlDeviceGetPerformanceState", check=plausible.PERFORMANCE_STATE
         )
         self._bar1 = probe("bar1", "nvmlDeviceGetBAR1MemoryInfo", check=_possible_bar1)
         self._generation = probe(
@@ -96,9 +93,7 @@ class BoardReader:
         self._width = probe(
             "pcie_link", "nvmlDeviceGetCurrPcieLinkWidth", check=plausible.PCIE_WIDTH
         )
-        self._replays = probe(
-            "pcie_replays", "nvmlDeviceGetPcieReplayCounter", check=plausible.SMALL_COUNT
-        )
+        self._replays = probe("pcie_replays", "nvmlDeviceGetPcieReplayCounter", check=SMALL_COUNT)
 
     def read(self) -> Board:
         """Return the present readings."""
@@ -170,11 +165,6 @@ def _sram_parts(parts: list[Callable[[], int]]) -> int:
     return total
 
 
-def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
-    ids = SEVERITIES[severity], COUNTERS[counter], location
-    return partial(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
-
-
 def _sram_status(handle: Any) -> Any:
     status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
     pynvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
@@ -185,7 +175,6 @@ class HealthReader:
     """Reads the health of one whole GPU; MIG instances have no health of their own."""
 
     def __init__(self, handle: Any, link_count: int, journal: Journal) -> None:
-        """Prepare the readings of a GPU with `link_count` NVLinks."""
         self._links = link_count
         nv = pynvml
         probe = partial(probe_of, journal, handle)
@@ -194,7 +183,8 @@ class HealthReader:
         self._errors: dict[tuple[str, str, str], Probe[int]] = {}
         """By counter, severity and memory."""
         for counter, severity in SRAM_STATUS:
-            count = partial(_location, handle, counter, severity)
+            ids = SEVERITIES[severity], COUNTERS[counter]
+            count = partial(partial, nv.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
             parts = partial(_sram_parts, [count(part) for part in SRAM_PARTS])
             sram = count(nv.NVML_MEMORY_LOCATION_SRAM), parts
             dram = count(nv.NVML_MEMORY_LOCATION_DRAM)
@@ -225,50 +215,39 @@ class HealthReader:
     def read(self) -> Health:
         """Return the present readings."""
         sram = self._sram_status()
-        rows = self._rows()
+        errors = self._read_errors(sram)
+        rows = self._rows() or {}
         banks = self._banks()
         # From Ampere on rows are remapped, and no pages are retired.
         retires = not self._rows.possible
         action = self._action()
         states = self._link_states() if self._links else None
+        active = sum(1 for state in states or () if state in ACTIVE_STATES)
         return Health(
-            ecc_errors_total=self._read_errors("volatile", sram),
-            ecc_lifetime_errors=self._read_errors("aggregate", sram),
-            remapped_rows=(
-                {} if rows is None else {"correctable": rows[0], "uncorrectable": rows[1]}
-            ),
-            row_remap_pending=None if rows is None else bool(rows[2]),
-            row_remap_failure=None if rows is None else bool(rows[3]),
-            row_remap_banks=(
-                {} if banks is None else {name: getattr(banks, name) for name in BANKS}
-            ),
+            ecc_errors_total=errors["volatile"],
+            ecc_lifetime_errors=errors["aggregate"],
+            **rows,
+            row_remap_banks={name: getattr(banks, name) for name in BANKS if banks is not None},
             retired_pages=self._retired_pages() if retires else {},
             retired_pages_pending=_flag(self._retirement_pending()) if retires else None,
             sram_error_threshold_exceeded=(None if sram is None else bool(sram.bThresholdExceeded)),
             unrepairable_memory=_flag(self._unrepairable()),
             recovery_action=None if action is None else int(action[0]),
             nvlink_links=(
-                {}
-                if states is None
-                else {
-                    "active": sum(1 for state in states if state in ACTIVE_STATES),
-                    "inactive": sum(1 for state in states if state not in ACTIVE_STATES),
-                }
+                {} if states is None else {"active": active, "inactive": len(states) - active}
             ),
             nvlink_links_expected=self._links or None,
             **(self._fabric() or {}),
         )
 
-    def _read_errors(self, counter: str, status: Any) -> dict[str, dict[str, int]]:
-        """Return the known counts of a counter (volatile, aggregate) by severity and memory.
+    def _read_errors(self, status: Any) -> dict[str, dict[str, dict[str, int]]]:
+        """Return the known counts by counter, severity and memory; no error is in two of them.
 
-        `status` is the driver's report on on-chip memory. No error is in two counts.
+        `status` is the driver's report on on-chip memory.
         """
-        counts: dict[str, dict[str, int]] = {}
+        counts: dict[str, dict[str, dict[str, int]]] = {counter: {} for counter in COUNTERS}
         for key, probe in self._errors.items():
-            of, severity, memory = key
-            if of != counter:
-                continue
+            counter, severity, memory = key
             found = None
             if memory == "sram" and status is not None:
                 buckets = SRAM_STATUS[counter, severity]
@@ -278,7 +257,7 @@ class HealthReader:
                 found = probe()
             count = self._totals.settled(key, found)
             if count is not None:
-                counts.setdefault(severity, {})[memory] = count
+                counts[counter].setdefault(severity, {})[memory] = count
         return counts
 
     def _retired_pages(self) -> dict[str, int]:
@@ -286,10 +265,16 @@ class HealthReader:
         return {cause: len(found) for cause, found in pages.items() if found is not None}
 
 
-def _remapped_rows(handle: Any) -> Any:
-    """Return correctable and uncorrectable rows, pending and failure; None for sentinels."""
-    rows = pynvml.nvmlDeviceGetRemappedRows(handle)
-    return rows if all(SMALL_COUNT(number) is not None for number in rows) else None
+def _remapped_rows(handle: Any) -> dict[str, Any] | None:
+    """Return the members of `Health` that tell of remapped rows; None for sentinels."""
+    correctable, uncorrectable, pending, failure = rows = pynvml.nvmlDeviceGetRemappedRows(handle)
+    if None in map(SMALL_COUNT, rows):
+        return None
+    return {
+        "remapped_rows": {"correctable": correctable, "uncorrectable": uncorrectable},
+        "row_remap_pending": bool(pending),
+        "row_remap_failure": bool(failure),
+    }
 
 
 def _link_states(handle: Any, link_count: int, progress: Callable[[], None]) -> list[float]:

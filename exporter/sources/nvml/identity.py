@@ -48,11 +48,8 @@ THRESHOLDS: Mapping[str, int] = {
 VIRTUALIZATION = ("none", "passthrough", "vgpu_guest", "vgpu_host", "vsga_host")
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 """By NVML's numbers."""
-NVLINK_COUNT: Field = (91, 0)
-NVLINK_SPEED_MB_S: Field = (90, 0)
-C2C_COUNT: Field = (170, 0)
-C2C_MAX_BANDWIDTH_MB_S: Field = (172, 0)
-STATIC_FIELDS = (NVLINK_COUNT, NVLINK_SPEED_MB_S, C2C_COUNT, C2C_MAX_BANDWIDTH_MB_S)
+STATIC_FIELDS: tuple[Field, ...] = ((91, 0), (90, 0), (170, 0), (172, 0))
+"""NVLinks and the MB/s of each; chip-to-chip links and the MB/s of each."""
 LONGEST_TEXT = 256
 UNKNOWN_NAME = "unknown"
 GRACE_MODULE = re.compile(r"\bG[BH](?:\d00|10)\b")
@@ -61,10 +58,7 @@ GRACE_MODULE = re.compile(r"\bG[BH](?:\d00|10)\b")
 def text(function: str, *arguments: Any) -> str:
     """Call an NVML getter of the form ``f(..., buffer, length)``, and return the text.
 
-    Bytes that are not UTF-8 are replaced; pynvml's own wrapper raises for them.
-
-    Raises:
-        pynvml.NVMLError: the driver refused.
+    Bytes that are not UTF-8 are replaced; pynvml's own wrapper raises for them. Raises NVMLError.
     """
     buffer = create_string_buffer(LONGEST_TEXT)
     code = pynvml._nvmlGetFunctionPointer(function)(*arguments, buffer, LONGEST_TEXT)
@@ -85,6 +79,10 @@ def _named(names: Sequence[str], number: int | None) -> str | None:
 
 def _on_off(value: int | None) -> str | None:
     return None if value is None else "on" if value else "off"
+
+
+def _bandwidth(links: float | None, megabytes_per_second: float | None) -> float | None:
+    return links * megabytes_per_second * 1e6 if links and megabytes_per_second else None
 
 
 class IdentityReader:
@@ -108,16 +106,11 @@ class IdentityReader:
         return self._probes[fact]()
 
     def read(self, fields: Mapping[Field, float], instances: tuple[Instance, ...] | None) -> Device:
-        """Return the device; `fields` are its static field values.
+        """Return the device; raise NVMLError if the driver does not report its UUID.
 
-        `instances` are its MIG devices; None while MIG is off.
-
-        Raises:
-            pynvml.NVMLError: the driver does not report its UUID.
+        `fields` are its static field values, `instances` its MIG devices; None while MIG is off.
         """
-        h = self._handle
-        ask = self._ask
-        nv = pynvml
+        h, ask, nv = self._handle, self._ask, pynvml
         pci = ask("pci", "nvmlDeviceGetPciInfo_v3")
         architecture = ask("architecture", "nvmlDeviceGetArchitecture")
         capability = ask("capability", "nvmlDeviceGetCudaComputeCapability")
@@ -128,10 +121,7 @@ class IdentityReader:
         memory = ask("memory", lambda: nv.nvmlDeviceGetMemoryInfo(h).total, plausible.MEMORY_BYTES)
         virtualization = ask("virtualization", "nvmlDeviceGetVirtualizationMode")
         virtual = virtualization == nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU
-        speed = fields.get(NVLINK_SPEED_MB_S)
-        links = fields.get(NVLINK_COUNT)
-        c2c_links = fields.get(C2C_COUNT)
-        c2c_speed = fields.get(C2C_MAX_BANDWIDTH_MB_S)
+        links, speed, c2c_links, c2c_speed = (fields.get(field) for field in STATIC_FIELDS)
         return Device(
             index=self._index,
             uuid=text("nvmlDeviceGetUUID", h),
@@ -168,10 +158,8 @@ class IdentityReader:
                 "ends",
                 lambda: nvlink_ends(h, int(links or 0), self._ends, self._journal.progress),
             ),
-            nvlink_bandwidth_bytes_per_second=links * speed * 1e6 if links and speed else None,
-            c2c_bandwidth_bytes_per_second=(
-                c2c_links * c2c_speed * 1e6 if c2c_links and c2c_speed else None
-            ),
+            nvlink_bandwidth_bytes_per_second=_bandwidth(links, speed),
+            c2c_bandwidth_bytes_per_second=_bandwidth(c2c_links, c2c_speed),
             coherent_memory=(
                 bool(c2c_links)
                 or GRACE_MODULE.search(name) is not None

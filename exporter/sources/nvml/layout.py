@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from ctypes import c_void_p, cast
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pynvml
@@ -31,8 +30,7 @@ DEAD_CODES = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NO
 """Some of the codes that a removed MIG device answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class MigSlot:
+class MigSlot(NamedTuple):
     """One MIG device, with the handle through which its memory is read."""
 
     instance: Instance
@@ -55,13 +53,12 @@ class MigLayout:
 
     def __init__(self, handle: Any, journal: Journal) -> None:
         """Read the layout."""
-        self._handle = handle
         self._journal = journal
         self._probe = Probe(journal, MIG, (lambda: mig_devices(handle),))
         self.possible = True
         """Whether this GPU model has MIG."""
         found = self._read()
-        self.slots = self._unread() if found is None else found.slots
+        self.slots = _unread(handle) if found is None else found.slots
         """In the driver's order; None while MIG is off."""
 
     @property
@@ -79,18 +76,19 @@ class MigLayout:
                 self._journal.answered(MIG, HIDDEN)
         return found
 
-    def _unread(self) -> tuple[MigSlot, ...] | None:
-        """Return an empty layout while MIG is on: the GPU is not read as a whole then."""
-        try:
-            return () if _mig_is_on(self._handle) else None
-        except pynvml.NVMLError as error:
-            raise_if_gone(code_of(error))
-            return None
-
     def has_changed(self) -> bool:
         """Read the layout again; return whether it has changed for certain."""
         found = self._read()
         return found is not None and _places(found.slots) != _places(self.slots)
+
+
+def _unread(handle: Any) -> tuple[MigSlot, ...] | None:
+    """Return an empty layout while MIG is on: the GPU is not read as a whole then."""
+    try:
+        return () if _mig_is_on(handle) else None
+    except pynvml.NVMLError as error:
+        raise_if_gone(code_of(error))
+        return None
 
 
 def _places(slots: tuple[MigSlot, ...] | None) -> list[tuple[int | None, Instance]] | None:
@@ -101,11 +99,7 @@ def _places(slots: tuple[MigSlot, ...] | None) -> list[tuple[int | None, Instanc
 
 
 def mig_devices(handle: Any) -> MigDevices:
-    """Return the MIG devices of a GPU; one that vanishes meanwhile is left out.
-
-    Raises:
-        pynvml.NVMLError: the driver cannot report them at present.
-    """
+    """Return the MIG devices of a GPU, without one that vanishes meanwhile; raise NVMLError."""
     try:
         if not _mig_is_on(handle):
             return MigDevices(None)

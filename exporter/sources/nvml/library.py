@@ -39,8 +39,7 @@ class Library:
     def start(self) -> int:
         """Load and initialise; return the new generation. May block if the driver hangs.
 
-        Raises:
-            LibraryUnavailable: with the reason, in one line.
+        Raises LibraryUnavailable, with the reason in one line.
         """
         self._load()
         try:

@@ -46,10 +46,7 @@ class Closed(NamedTuple):
 
 
 class UtilizationMeter:
-    """One utilization (compute or memory) of one GPU between reads.
-
-    Give it each round's new samples or polls, then take the interval with `close`.
-    """
+    """One utilization (compute or memory) of one GPU between reads."""
 
     def __init__(self) -> None:
         self._polls = PollTrack()
@@ -88,24 +85,18 @@ class UtilizationMeter:
         return self._last_stamp is not None
 
     @property
-    def _silent(self) -> bool:
-        """Whether a sample is overdue."""
-        return self._read_at - self._sampled_at > HOLE_FACTOR * self._period
-
-    @property
     def wants_polls(self) -> bool:
         """True while the buffer has no sample where one is due."""
-        return not self.sampled or self._silent
+        overdue = self._read_at - self._sampled_at > HOLE_FACTOR * self._period
+        return not self.sampled or overdue
 
     @property
     def wants_burst(self) -> bool:
         """True while polls between two rounds are needed: without a buffer, or while the meaning of
         its gaps is not known."""
-        if not self.sampled:
-            return True
-        return (self._silent and not self._silences.mean_idle) or self._silences.unclear(
-            self._read_at
-        )
+        silences = self._silences
+        unknown = self.wants_polls and not silences.mean_idle
+        return not self.sampled or unknown or silences.unclear(self._read_at)
 
     def add_samples(
         self,
@@ -179,12 +170,11 @@ class UtilizationMeter:
             self._possible += hole
 
     def add_poll(self, ratio: float, monotonic_seconds: float, *, rare: bool = False) -> None:
-        """Take one poll.
+        """Take one poll, which counts as in `PollTrack`.
 
-        Without a buffer it counts as in `PollTrack`; a `rare` one, which is the only one of its
-        interval by choice, for the whole interval, so that all time has the same weight. While a
-        buffer is silent it shows what the silence means; as long as that is not known, it counts
-        likewise.
+        A `rare` one, the only one of its interval by choice, counts for the whole interval, so that
+        all time has the same weight. While a buffer is silent a poll shows what the silence means,
+        and counts only as long as that is not known.
         """
         counts = SHORTEST_PERIOD_SECONDS
         if rare and self._closed_at is not None:
@@ -220,11 +210,10 @@ class UtilizationMeter:
         self._highest = max(self._highest, ratio)
 
     def close(self, monotonic_seconds: float) -> Closed | None:
-        """End the interval, and return its utilization.
+        """End the interval; return its utilization, None if nothing was read for three, or 3 s.
 
-        The upper ratio counts the busy time, 0.01 of the other known time, and all unknown time.
-        The lower one counts the busy time less 0.01 of the known time, and less what may lie before
-        or after the interval. None if nothing was read for three intervals, at least three seconds.
+        The upper ratio counts the busy time, 0.01 of the other known time, and all unknown time;
+        the lower one the busy time less 0.01 of the known, and what may lie outside the interval.
         """
         length = 0.0 if self._closed_at is None else monotonic_seconds - self._closed_at
         if self.sampled and length:
@@ -283,11 +272,8 @@ class UtilizationMeter:
 def busy_mean(
     values: Iterable[tuple[float, float]], weights: Iterable[tuple[float, float]]
 ) -> float | None:
-    """Return the mean of sampled `values`, each weighted by the utilization sampled nearest to it.
-
-    Both are (stamp, value), oldest first. Without any busy sample it is the plain mean; None
-    without values.
-    """
+    """Return the mean of `values`, each weighted by the utilization sampled nearest to it, or the
+    plain one without any busy sample. Both are (stamp, value), oldest first."""
     points = list(values)
     if not points:
         return None

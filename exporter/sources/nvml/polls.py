@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Utilization from polls, and by polls the meaning of gaps in the samples.
 
-A poll is the mean over the driver's last averaging period, which is 1/6 s to 1 s, by GPU model, and
-not known. The window of a poll either slides and ends at the poll, or it is the last whole period
-of the driver, which ended up to one period before.
+A poll is the mean over an averaging period of the driver, which is 1/6 s to 1 s, by GPU model, and
+not known: a window that ends at the poll, or the last whole period.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class PollTrack:
         """Monotonic time of the last poll; None at first and after `end`."""
         self._last_ratio = 0.0
         self._before_change: float | None = None
-        """Monotonic time of the poll before the value last changed."""
+        """When the poll before the value's last change was."""
         self._whole = self._sliding = LONGEST_PERIOD_SECONDS
 
     @property
@@ -63,11 +62,10 @@ class PollTrack:
         monotonic_seconds: float,
         counts_seconds: float = SHORTEST_PERIOD_SECONDS,
     ) -> Step:
-        """Take a poll.
+        """Take a poll, which counts for the time since the one before, at most `counts_seconds`.
 
-        It counts for the time since the one before, but not for more than `counts_seconds`: the
-        shortest period it has seen on every GPU model. If polls are at most that far apart, each
-        whole period is seen, and between two polls the value is one of theirs.
+        If polls are at most the shortest period apart, each whole period is seen, and between two
+        polls the value is one of theirs.
         """
         last_at, last_ratio = self.last_at, self._last_ratio
         self.last_at, self._last_ratio = monotonic_seconds, ratio
@@ -86,11 +84,8 @@ class PollTrack:
         )
 
     def _learn(self, last_at: float, now: float, change: float) -> None:
-        """Bound the period by a change of the value between two polls.
-
-        Whole periods: two changes are at least one period apart. A sliding window: its mean changes
-        by at most the time between the polls over the period.
-        """
+        """Bound the period by a change of the value between two polls: two changes of whole periods
+        are at least one apart; a sliding mean changes by at most their distance over the period."""
         if self._before_change is not None:
             self._whole = min(self._whole, now - self._before_change)
         self._before_change = last_at
@@ -103,10 +98,10 @@ class PollTrack:
 
 
 class Silences:
-    """The gaps in one sample buffer, and whether a gap means that the GPU was idle.
+    """Whether gaps in a sample buffer mean that the GPU was idle, which polls in the gaps show.
 
     Some drivers take no samples while nothing runs (seen on DGX Spark), others answer late or not
-    at all. Polls in the gaps show which: those that read zero confirm idleness.
+    at all.
     """
 
     def __init__(self) -> None:
@@ -150,10 +145,8 @@ class Silences:
             self._refuted = True
 
     def resumed(self, silent_seconds: float, monotonic_seconds: float) -> None:
-        """Record the end of a gap: `silent_seconds` before this sample's period have no samples.
-
-        With 0 there was no gap: the samples were only late.
-        """
+        """Record the end of a gap: `silent_seconds` before this sample's period have no samples; 0
+        where they were only late."""
         if silent_seconds > 0:
             self._suspect_until = monotonic_seconds + SUSPECT_SECONDS
             worked = self._busy_age is not None and self._busy_age <= silent_seconds

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counter sources of one GPU: all are read, and each share has the activity of one.
 
-What reads 0 while utilization and power show that the GPU works is left out. Seen after an Xid 31
-on Turing: the GPU goes on computing, and the counters freeze until a restart (NVIDIA/DCGM #303). On
-an idle GPU frozen and working counters both read 0: only a reading above 0 shows that they work.
+What reads 0 while utilization and power show that the GPU works is left out, until it reads more:
+after an Xid 31 on Turing the counters freeze until a restart (NVIDIA/DCGM #303).
 """
 
 from __future__ import annotations
@@ -43,10 +42,8 @@ _UNITS = (
 
 
 def worked_seconds(vitals: Vitals, power_limit_watts: float | None, *, opened: bool) -> float:
-    """Return how long kernels ran in the last interval by utilization.
-
-    Power must agree, or utilization be low and the GPU be `opened` by a process, as far as known.
-    """
+    """Return how long kernels ran in the last interval by utilization, where power agrees, or the
+    utilization is low and the GPU may be `opened` by a process."""
     utilization, power = vitals.utilization, vitals.power_watts
     if utilization is None or power is None or power_limit_watts is None:
         return 0.0
@@ -100,10 +97,8 @@ class DeadCounters:
             return False
         sign = self._signs.get(source, _Sign(now, self._worked))
         sign = self._signs[source] = sign._replace(reads=sign.reads + 1)
-        least = max(
-            LEAST_SECONDS + (activity.age_seconds or 0.0),
-            LEAST_WORK_RATIO * (now - sign.monotonic),
-        )
+        unseen = LEAST_SECONDS + (activity.age_seconds or 0.0)
+        least = max(unseen, LEAST_WORK_RATIO * (now - sign.monotonic))
         if sign.reads < LEAST_READS or self._worked - sign.worked_seconds < least:
             return True
         self._refused.add(source)
@@ -139,15 +134,9 @@ class Counters:
     """
 
     def __init__(
-        self,
-        gpu: OpenedGpu,
-        enabled: Collection[str],
-        rows: Iterable[CounterRow],
+        self, gpu: OpenedGpu, enabled: Collection[str], rows: Iterable[CounterRow]
     ) -> None:
-        """Open those of `rows` that are enabled; the rows are in order of preference.
-
-        A source that is off by default has no reading state while it is off.
-        """
+        """Open those of `rows` that are enabled; one that is off by default has then no state."""
         self._gpu = gpu
         self._dead = DeadCounters(gpu.journal)
         self._sources: dict[str, CounterSource] = {}
@@ -171,8 +160,7 @@ class Counters:
     def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> CountersRead:
         """Read every source, and return each share's activity by the chosen one.
 
-        `worked_seconds` is how long the whole GPU worked since the last read by utilization and
-        power: counters that read 0 nevertheless gave nothing.
+        `worked_seconds` is how long the GPU worked since the last read by utilization and power.
         """
         self._dead.work(worked_seconds)
         began = clock.monotonic()
@@ -227,10 +215,8 @@ class Counters:
         return all(any(self._is_answering(name, share) for name in names) for share in shares)
 
     def _is_counted(self, share: int | None, name: str, since: float) -> bool:
-        """Return whether another source has already counted the time after `since`.
-
-        A source that was silent may give the mean over all that time when it answers again.
-        """
+        """Return whether another source has already counted the time after `since`: one that was
+        silent may give the mean over all that time."""
         source, until = self._given.get(share, (name, since))
         return source != name and since < until - CLOCK_MARGIN_SECONDS
 

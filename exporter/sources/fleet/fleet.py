@@ -36,8 +36,7 @@ EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
 class Fleet:
     """Keeps the driver library initialised and one worker per GPU reading.
 
-    A supervisor thread initialises and enumerates, because both may hang. The publisher calls
-    `round` and `reports`, and never waits for the driver.
+    A thread initialises and enumerates, because both may hang; the publisher never waits for it.
     """
 
     name = NVML
@@ -90,11 +89,14 @@ class Fleet:
         self._stopping = True
         self._slots.wake.set()
         with self._slots.lock:
-            workers = [slot.current for slot in self._slots if slot.current is not None]
+            workers = self._workers()
         self._end(workers)
         for counters in self.node_counters.values():
             counters.stop()
         self._xids.stop()
+
+    def _workers(self) -> list[Reader]:
+        return [slot.current for slot in self._slots if slot.current is not None]
 
     def _end(self, workers: Iterable[Reader]) -> None:
         for worker in workers:
@@ -106,13 +108,10 @@ class Fleet:
     @property
     def problem(self) -> str | None:
         """Why no GPU can be read, in one line; None if the driver answers."""
-        if self._problems.first is not None:
-            return self._problems.first
         slots = list(self._slots)
-        left_out = bool(self._admission.refused) or bool(slots)
-        if left_out and all(slot.left_out for slot in slots):
-            return EVERY_GPU_LEFT_OUT
-        return None
+        known = bool(self._admission.refused) or bool(slots)
+        left_out = known and all(slot.left_out for slot in slots)
+        return self._problems.first or (EVERY_GPU_LEFT_OUT if left_out else None)
 
     @property
     def counter_states(self) -> Mapping[str, CounterState]:
@@ -158,8 +157,7 @@ class Fleet:
         self._slots.begin(generation)
 
     def _enumerate(self) -> None:
-        """Count the GPUs and start a worker for each that has none; raise LibraryUnavailable if the
-        library must be initialised again."""
+        """Count the GPUs and start a worker for each that has none; raise LibraryUnavailable."""
         generation = self._slots.generation
         try:
             count = self._library.device_count()
@@ -198,16 +196,8 @@ class Fleet:
     def _start_worker(self, slot: Slot, generation: int) -> None:
         """Start a worker that takes over the slot, or note why it could not be started."""
         try:
-            worker = Worker(
-                slot,
-                self._slots,
-                self._library,
-                generation,
-                self.options,
-                self._clock,
-                self.node_counters,
-                self.stale_seconds,
-            )
+            shared = self._slots, self._library, generation, self.options, self._clock
+            worker = Worker(slot, *shared, self.node_counters, self.stale_seconds)
             worker.start()
         except Exception as error:  # one GPU without a worker must not affect the others
             slot.vacate(f"no thread can be started for it: {in_words(error)}")
@@ -216,11 +206,9 @@ class Fleet:
 
     def _retire_workers(self) -> None:
         """End all workers, and shut NVML down if none of them is inside a driver call."""
-        workers: dict[Slot, Reader] = {}
         with self._slots.lock:
+            workers = {slot: slot.current for slot in self._slots if slot.current is not None}
             for slot in self._slots:
-                if slot.current is not None:
-                    workers[slot] = slot.current
                 slot.vacate(None)
                 # The driver's problem is in the log already: no line for each GPU.
                 slot.problem = self._problems.driver or "the driver library is initialised again"
@@ -239,8 +227,7 @@ class Fleet:
     def round(self, wait_seconds: float) -> None:
         """Have every GPU read; wait at most `wait_seconds` for those that do not hang."""
         self._watch()
-        current = [slot.current for slot in self._slots if slot.current is not None]
-        workers = [worker for worker in current if worker.idle.is_set()]
+        workers = [worker for worker in self._workers() if worker.idle.is_set()]
         deadline = self._clock.monotonic() + wait_seconds
         # One after the other while the driver is quick: threads that all wake at once spend more
         # time on passing the interpreter's lock to each other than on reading.

@@ -83,25 +83,14 @@ class Session:
         self._index: Probe[int] = Probe(
             self._journal, IDENTITY, (lambda: pynvml.nvmlDeviceGetIndex(handle),)
         )
-        self._counters = Counters(
-            OpenedGpu(
-                handle,
-                self._nvml.device,
-                self._nvml.gpu_instances,
-                self._journal,
-                self._wait,
-                node,
-            ),
-            options.counters,
-            COUNTER_SOURCES,
-        )
+        device, shares = self._nvml.device, self._nvml.gpu_instances
+        opened = OpenedGpu(handle, device, shares, self._journal, self._wait, node)
+        self._counters = Counters(opened, options.counters, COUNTER_SOURCES)
         self._counted_engines: frozenset[str] = frozenset()
         """The media engines that the counters measured in the last round."""
         self._counts_engine = False
         """Whether the counters measure the whole GPU's engine, as of their last activity."""
-        self._health_reader = HealthReader(
-            handle, self._nvml.device.nvlink_count or 0, self._journal
-        )
+        self._health_reader = HealthReader(handle, device.nvlink_count or 0, self._journal)
         self._health = Health()
         self._static_at = clock.monotonic()
         self._slow_at = float("-inf")
@@ -141,9 +130,8 @@ class Session:
         """Return one round of readings.
 
         Raises:
-            DeviceGone: the GPU is lost.
+            DeviceGone, LibraryUnavailable: as `raise_if_gone`.
             DeviceSilent: not one of the fast readings answered.
-            LibraryUnavailable: the library must be initialised again.
             DeviceChanged: the GPU must be opened again.
         """
         started = self._journal.now = self._clock.monotonic()
@@ -190,8 +178,8 @@ class Session:
             health=self._health,
             states=self._journal.states,
             cadence_age_seconds={
-                "slow": round(max(monotonic - self._slow_at, 0.0), AGE_DIGITS),
-                "static": round(max(monotonic - self._static_at, 0.0), AGE_DIGITS),
+                name: round(max(monotonic - at, 0.0), AGE_DIGITS)
+                for name, at in (("slow", self._slow_at), ("static", self._static_at))
             },
             read_seconds={NVML: nvml_seconds, **counted.read_seconds},
         )
@@ -212,11 +200,8 @@ class Session:
         reader.needs_bounds = not (self._counts_engine or (unheld and rests))
 
     def _with_holders(self, nvml: NvmlReading, counted: CountersRead) -> NvmlReading:
-        """Return the readings with processes listed anew while a share's job may be ending.
-
-        That is from when its load drops to 0 until they are listed anyway: else the time of up to a
-        slow interval would be held by processes that have gone.
-        """
+        """Return the readings with processes listed anew from when a share's load drops to 0 until
+        they are listed anyway: those of a job that ended would hold it for a slow interval."""
         now = self._clock.monotonic()
         loads = {share: _load(nvml, counted, share) for share in self._nvml.gpu_instances}
         self._loaded_at |= {share: now for share, load in loads.items() if load}

@@ -24,13 +24,7 @@ log = logging.getLogger(__name__)
 class Reader(threading.Thread):
     """The thread of a worker, of which one round at a time is requested."""
 
-    def __init__(
-        self,
-        index: int,
-        generation: int,
-        clock: Clock,
-        stale_seconds: float,
-    ) -> None:
+    def __init__(self, index: int, generation: int, clock: Clock, stale_seconds: float) -> None:
         super().__init__(name=f"gpu-{index}", daemon=True)
         self.generation = generation
         self._clock = clock
@@ -69,10 +63,8 @@ class Reader(threading.Thread):
 
 
 class Slot:
-    """One GPU: its latest reading, and the worker that writes it.
-
-    Until the GPU is opened for the first time, a slot is that of the GPU at its index.
-    """
+    """One GPU, or before it is opened that at its index: its latest reading, and the worker that
+    writes it."""
 
     def __init__(self, number: int, index: int) -> None:
         self.number = number
@@ -125,9 +117,8 @@ class Slot:
 
     def report(self) -> SlotReport:
         """Return the report on the GPU, for the publisher."""
-        return SlotReport(
-            self.number, self.device, self.reading, self.problem, dict(self.past.failures)
-        )
+        failures = dict(self.past.failures)
+        return SlotReport(self.number, self.device, self.reading, self.problem, failures)
 
 
 class Slots:
@@ -165,7 +156,7 @@ class Slots:
     def may_read(self, worker: Reader, uuid: str) -> bool:
         """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
 
-        Each GPU is read by one worker, whichever index the driver gives it; another one is ended.
+        It is ended if another one reads that GPU.
         """
         with self.lock:
             slot = next((slot for slot in self._slots if slot.current is worker), None)
@@ -200,23 +191,16 @@ class Slots:
         self.wake.set()
 
     def driver_lost(self, generation: int, slot: Slot, reason: str) -> None:
-        """Have the library initialised again if all GPUs that answer report that it is necessary.
-
-        If only some report it, the fault is theirs and not the library's.
-        """
+        """Have the library initialised again if all GPUs that answer ask for it, not only some."""
         with self.lock:
             if generation != self.generation:
                 return
             self._disowned.add(slot)
-            answering = {
-                each
-                for each in self._slots
-                if each.current is not None and not each.current.hung
-                # No call is made for these.
-                if not each.left_out and each.problem != SUSPENDED
-            }
-            if not answering <= self._disowned:
-                return
+            for each in self._slots:
+                called = not each.left_out and each.problem != SUSPENDED
+                answers = each.current is not None and not each.current.hung
+                if called and answers and each not in self._disowned:
+                    return
             self.generation = 0
         self._problems.note_driver(reason)
         self.wake.set()
@@ -231,11 +215,8 @@ class Slots:
     # Called by the supervisor.
 
     def at(self, index: int) -> list[Slot]:
-        """Return the slots at `index`; a new slot if no GPU is known there.
-
-        There may be several after the driver has renumbered the GPUs, until each has looked up
-        its index.
-        """
+        """Return the slots at `index`, a new one if no GPU is known there; several after the driver
+        has renumbered the GPUs, until each has looked up its index."""
         found = [slot for slot in self._slots if slot.listed and slot.index == index]
         if not found:
             taken = {slot.number for slot in self._slots}

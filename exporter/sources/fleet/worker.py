@@ -32,12 +32,8 @@ class Asleep(Exception):
     """The GPU is asleep, and a driver call would wake it."""
 
 
-class LeftOut(Exception):
-    """The configuration leaves this GPU out."""
-
-
-class Displaced(Exception):
-    """Another worker reads this GPU."""
+class NotMine(Exception):
+    """Another worker reads this GPU, or the configuration leaves it out."""
 
 
 class BackOff:
@@ -119,15 +115,11 @@ class Worker(Reader):
         self._left_out = False
         try:
             reading = self._reading()
-        except Displaced:
-            pass  # this worker was ended, or replaced before
+        except NotMine:
+            pass
         except Asleep:
             self._slots.driver_answers(self.slot)
             self._hand_over(None, SUSPENDED, logging.INFO)
-        except LeftOut:
-            self._left_out = True
-            self._slots.driver_answers(self.slot)
-            self._hand_over(None, self.slot.problem, left_out=True)
         else:
             if reading is not None:
                 self._answered_at = reading.monotonic_seconds
@@ -135,32 +127,32 @@ class Worker(Reader):
                 self._slots.driver_answers(self.slot)
                 self._hand_over(reading, None)
 
+    def _leave_out(self) -> None:
+        if not self.slot.left_out:
+            log.info("%s is left out, as configured", self.slot.name)
+        self._left_out = True
+        self._slots.driver_answers(self.slot)
+        self._hand_over(None, self.slot.problem)
+
     def _hand_over(
-        self,
-        reading: Reading | None,
-        problem: str | None,
-        level: int = logging.WARNING,
-        *,
-        left_out: bool = False,
+        self, reading: Reading | None, problem: str | None, level: int = logging.WARNING
     ) -> None:
         """Put a reading, or why there is none, into the slot, if this worker still has it."""
         slot = self.slot
         with slot.lock:
             if slot.current is self and not self.stopping:
                 slot.reading = reading
-                slot.left_out |= left_out
+                slot.left_out |= self._left_out
                 if reading is not None:
                     slot.device = reading.device
                 slot.set_problem(problem, level)
 
     def _sleeps(self) -> bool:
         """Return whether the GPU was opened before, is asleep now, and is not to be woken."""
-        address = self._address
-        return (
-            self._options.skip_suspended
-            and address is not None
-            and is_suspended(self._options.sysfs, address)
-        )
+        options = self._options
+        if self._address is None or not options.skip_suspended:
+            return False
+        return is_suspended(options.sysfs, self._address)
 
     def _reading(self) -> Reading | None:
         """Return a new reading; None if none is due, or if the last one stays valid."""
@@ -169,11 +161,7 @@ class Worker(Reader):
         if self._session is None and self._clock.monotonic() < self._next_attempt:
             return None
         try:
-            session = self._session
-            if session is None:
-                session = self._open()
-            elif self.verify:
-                session = self._verified(session)
+            session = self._open() if self._session is None else self._verified(self._session)
             try:
                 return session.read()
             except DeviceChanged:
@@ -201,7 +189,9 @@ class Worker(Reader):
         log.info("%s: MIG is %s", self.slot.name, f"on: {profiles}" if device.mig else "off")
 
     def _verified(self, session: Session) -> Session:
-        """Look up the GPU's index; return the session, or a new one if the index has changed."""
+        """Return the session, or a new one if the GPU's index is to be verified and has changed."""
+        if not self.verify:
+            return session
         self.verify = False
         index = session.index()
         if index is None or index == self.slot.index:
@@ -219,11 +209,10 @@ class Worker(Reader):
         handle = self._handle(index)
         uuid = text("nvmlDeviceGetUUID", handle)
         if not self._slots.may_read(self, uuid):
-            raise Displaced
+            raise NotMine  # this worker was ended
         if not self._options.selection.admits(index, uuid):
-            if not self.slot.left_out:
-                log.info("%s is left out, as configured", self.slot.name)
-            raise LeftOut
+            self._leave_out()
+            raise NotMine
         self.slot.left_out = False
         try:
             session = Session(
@@ -245,11 +234,10 @@ class Worker(Reader):
         return session
 
     def _handle(self, index: int) -> Any:
-        """Return a handle of the GPU, without waking any GPU that is asleep.
+        """Return a handle of the GPU; raise Asleep if it sleeps.
 
-        The driver cannot be asked for the index of a sleeping GPU without waking it. So while one
-        is asleep, the GPUs that are awake are opened by their PCI addresses; if none of them has
-        this index, the GPU is asleep.
+        To ask the driver for the index of a GPU would wake it. So while one is asleep, those that
+        are awake are opened by their PCI addresses; if none of them has this index, it sleeps.
         """
         options = self._options
         addresses = gpu_addresses(options.sysfs) if options.skip_suspended else ()
@@ -288,9 +276,8 @@ class Worker(Reader):
 
     def _close(self) -> None:
         session, self._session = self._session, None
-        if session is None:
-            return
         try:
-            session.close()
+            if session is not None:
+                session.close()
         except Exception:  # the driver may be gone already
             log.debug("%s: closing failed", self.slot.name, exc_info=True)

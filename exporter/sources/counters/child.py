@@ -33,11 +33,7 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start it, or raise OSError."""
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             command,
@@ -59,22 +55,14 @@ class Child:
         self.has_closed_output = False
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send an order.
-
-        Raises:
-            BlockingIOError: the child does not read its orders, and the pipe is full.
-        """
+        """Send an order; raise BlockingIOError if the child reads none, and the pipe is full."""
         line = encoded(message)
         with contextlib.suppress(BrokenPipeError):  # reading its other pipes shows that it is gone
             if os.write(self._orders.fileno(), line) < len(line):
                 raise BlockingIOError
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the child's messages since the last call.
-
-        Raises:
-            ValueError: it writes something else.
-        """
+        """Return the child's messages since the last call; raise ValueError for anything else."""
         data = _read(self.output)
         self.has_closed_output = data == b""
         return [json.loads(line) for line in self._lines.feed(data or b"")]
@@ -134,9 +122,5 @@ def _signal_name(number: int) -> str:
 
 def _environment() -> dict[str, str]:
     """Return the environment in which a child imports from where this process does."""
-    folders = (os.path.abspath(folder) for folder in sys.path if folder)
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(folders),
-        "PYTHONSAFEPATH": "1",
-    }
+    folders = os.pathsep.join(os.path.abspath(folder) for folder in sys.path if folder)
+    return {**os.environ, "PYTHONPATH": folders, "PYTHONSAFEPATH": "1"}

@@ -55,10 +55,7 @@ class StateLog:
         self._logged: dict[Place, StateNote] = {}
 
     def note(self, place: Place, state: str, message: str) -> bool:
-        """Note a state; return whether it is a new failure.
-
-        The exporter itself pauses all GPUs; a single one was paused by somebody else.
-        """
+        """Note a state; return whether it is a new failure, which a pause of all GPUs is not."""
         if state == OK:
             self.over(place)
             return False
@@ -156,14 +153,14 @@ class ChildCounters:
         """The state of the child; None while no GPU wants it."""
         with self._lock:
             wanted = [source.gpu for source in self._sources if source.is_wanted]
-            well = all(
-                self._notes.of(gpu.device.uuid, share) is None
+            notes = [
+                self._notes.of(gpu.device.uuid, share)
                 for gpu in wanted
                 for share in gpu.gpu_instances
-            )
+            ]
         if not wanted:
             return None
-        return CounterState(self.supervisor.is_up and well, self._failures)
+        return CounterState(self.supervisor.is_up and not any(notes), self._failures)
 
     # Called by the workers of the GPUs.
 
@@ -179,7 +176,7 @@ class ChildCounters:
         uuid = source.gpu.device.uuid
         with self._lock:
             self._sources.remove(source)
-            if not any(other.gpu.device.uuid == uuid for other in self._sources):
+            if not self._is_open(uuid):
                 self._held = {key: held for key, held in self._held.items() if key[0] != uuid}
         self.supervisor.nudge()
 
@@ -220,17 +217,12 @@ class ChildCounters:
     def orders(self) -> Orders:
         """Return which GPUs are to be measured."""
         with self._lock:
-            wanted = {
-                source.gpu.device.uuid: {
-                    "uuid": source.gpu.device.uuid,
-                    "gpu_instances": [
-                        share for share in source.gpu.gpu_instances if share is not None
-                    ],
-                }
-                for source in self._sources
-                if source.is_wanted
-            }
-            return Orders(tuple(wanted[uuid] for uuid in sorted(wanted)), self.paused)
+            wanted = {each.gpu.device.uuid: each.gpu for each in self._sources if each.is_wanted}
+        gpus = tuple(
+            {"uuid": uuid, "gpu_instances": [n for n in gpu.gpu_instances if n is not None]}
+            for uuid, gpu in sorted(wanted.items())
+        )
+        return Orders(gpus, self.paused)
 
     def handle(self, message: Mapping[str, Any], now: float) -> None:
         """Take a message of the child."""
@@ -261,21 +253,11 @@ class ChildCounters:
             self._is_explained = False
             self._notes.over(EVERYWHERE)
             self._notes.over((gpu, share))
-        valid_seconds = VALID_RATIO * seconds
-        held.put(
-            Activity(
-                self._source,
-                seconds,
-                age_seconds=age,
-                lag_seconds=LOOK_SECONDS + seconds,
-                **message["ratios"],
-                **message["bytes"],
-            ),
-            now,
-            valid_seconds,
-            mean_seconds=valid_seconds,
-            made_at=None if age is None else now - age,
-        )
+        values = {**message["ratios"], **message["bytes"], "age_seconds": age}
+        activity = Activity(self._source, seconds, lag_seconds=LOOK_SECONDS + seconds, **values)
+        valid = VALID_RATIO * seconds
+        made_at = None if age is None else now - age
+        held.put(activity, now, valid, mean_seconds=valid, made_at=made_at)
 
     def _is_open(self, uuid: str) -> bool:
         return any(source.gpu.device.uuid == uuid for source in self._sources)

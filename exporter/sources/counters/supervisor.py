@@ -43,10 +43,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The orders to a child."""
+    """The GPUs that a child is to measure, and whether it is to release them."""
 
     gpus: tuple[Mapping[str, Any], ...] = ()
-    """The GPUs to measure."""
     paused: bool = False
 
 
@@ -171,10 +170,7 @@ class Supervisor:
             child.wait(KILL_SECONDS)
 
     def step(self, wait_seconds: float) -> None:
-        """Do what is due, and read the messages of the child within `wait_seconds`.
-
-        Called only by the thread that starts the child.
-        """
+        """In the child's thread: do what is due, and read its messages within `wait_seconds`."""
         now = self._clock.monotonic()
         self._reap(now)
         orders = self._user.orders()
@@ -196,9 +192,8 @@ class Supervisor:
         self._leaving = [each for each in self._leaving if not each[0].is_gone()]
 
     def _start(self, now: float) -> None:
-        stuck = self.stuck
-        if len(stuck) >= MOST_STUCK:
-            pids = " and ".join(map(str, stuck))
+        if len(self.stuck) >= MOST_STUCK:
+            pids = " and ".join(map(str, self.stuck))
             self._fail(f"the child processes {pids} hang in the driver and cannot be killed")
             return
         try:
@@ -228,15 +223,14 @@ class Supervisor:
 
     def _end_if_due(self, run: _Run, now: float) -> None:
         """End a child that no GPU wants, that keeps the counters, or hangs."""
-        since, patience = (
-            (run.started, FIRST_SECONDS) if run.heard is None else (run.heard, SILENT_SECONDS)
-        )
+        patience = FIRST_SECONDS if run.heard is None else SILENT_SECONDS
+        silent = now - (run.started if run.heard is None else run.heard)
         if run.unwanted_since is not None and now - run.unwanted_since >= UNWANTED_SECONDS:
             self._leave()
         elif run.release_due is not None and now >= run.release_due:
             run.child.kill()  # that releases the counters
             self._leave()
-        elif now - since >= patience:
+        elif silent >= patience:
             self._kill(run.child, f"said nothing for {patience:.0f} s and was killed")
 
     def _wait(self, seconds: float) -> None:
@@ -266,10 +260,10 @@ class Supervisor:
             self._user.handle(message, run.heard)
         if child.has_closed_output:
             child.wait(END_SECONDS)
-            child.kill()  # it may only have closed its output
-        child.read_errors()
-        if child.has_closed_output:
-            self._fail(f"its child process {child.ending}")
+            child.read_errors()
+            self._kill(child, child.ending)  # it may only have closed its output
+        else:
+            child.read_errors()
 
     def _kill(self, child: Child, reason: str) -> None:
         child.kill()

@@ -15,7 +15,7 @@ import pynvml
 from exporter.clock import Clock
 from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.probe import Outcome, code_of, outcome_of, retry_seconds
+from exporter.sources.nvml.probe import Outcome, code_of, is_refusal, outcome_of, retry_seconds
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 WAIT_MILLISECONDS = 1000
@@ -55,33 +55,25 @@ class XidEvents(threading.Thread):
         """By UUID: when to register again."""
 
     def stop(self) -> None:
-        """End the thread after its present wait, which takes at most a second.
-
-        It makes no further driver call: the library may be initialised again.
-        """
+        """End the thread after its present wait, which takes at most a second, without a further
+        driver call: the library may be initialised again."""
         self._ending.set()
 
     def run(self) -> None:
         """Watch until stopped; after an error start again."""
         while not self._ending.is_set():
+            events = None
             try:
                 events = pynvml.nvmlEventSetCreate()
-            except Exception as error:
-                if outcome_of(code_of(error)) in (Outcome.NEVER, Outcome.NO_PERMISSION):
+                self._watch(events)
+            except Exception as error:  # no other error of the driver may end the thread
+                if events is None and is_refusal(code_of(error)):
                     log.info("the driver has no Xid events: %s", error)
                     return
+                if events is not None and not self._ending.is_set():
+                    with contextlib.suppress(Exception):
+                        pynvml.nvmlEventSetFree(events)
                 self._back_off(error)
-                continue
-            failure: Exception | None = None
-            try:
-                self._watch(events)
-            except Exception as error:  # no error of the driver may end the thread
-                failure = error
-            if not self._ending.is_set():
-                with contextlib.suppress(Exception):
-                    pynvml.nvmlEventSetFree(events)
-            if failure is not None:
-                self._back_off(failure)
 
     def _back_off(self, error: Exception) -> None:
         # The workers report that the library has to be initialised again.
@@ -115,17 +107,14 @@ class XidEvents(threading.Thread):
                 self._register_gpu(events, index, uuid)
             except pynvml.NVMLError as error:
                 code = code_of(error)
-                never = outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION)
+                never = is_refusal(code)
                 wait = retry_seconds(code, worked=False) if never else AGAIN_SECONDS
                 self._not_before[uuid] = now + wait
                 if uuid not in self._refusing:
                     self._refusing.add(uuid)
-                    if never:
-                        log.info("GPU %d (%s) has no Xid events: %s", index, uuid, error)
-                    else:
-                        log.warning(
-                            "GPU %d (%s): registering for Xids failed: %s", index, uuid, error
-                        )
+                    said = " has no Xid events" if never else ": registering for Xids failed"
+                    level = logging.INFO if never else logging.WARNING
+                    log.log(level, "GPU %d (%s)%s: %s", index, uuid, said, error)
                 if code == pynvml.NVML_ERROR_UNKNOWN:  # nvml.h: free the set after this one
                     raise
             else:
@@ -146,9 +135,7 @@ class XidEvents(threading.Thread):
         started = self._clock.monotonic()
         try:
             event = pynvml.nvmlEventSetWait_v2(events, WAIT_MILLISECONDS)
-        except pynvml.NVMLError as error:
-            if code_of(error) != pynvml.NVML_ERROR_TIMEOUT:
-                raise
+        except pynvml.NVMLError_Timeout:
             self._failing = False
             if self._clock.monotonic() - started < SHORTEST_WAIT_SECONDS:
                 self._ending.wait(NOTHING_TO_WAIT_FOR_SECONDS)

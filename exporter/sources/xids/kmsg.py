@@ -11,7 +11,7 @@ import re
 import select
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PciAddress = tuple[int, int, int]
 """Domain, bus and device."""
@@ -33,8 +33,7 @@ _XID = re.compile(rf"\s*NVRM: Xid \((?:PCI:)?{_ADDRESS}[^)]{{0,64}}\): ([0-9]{{1
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelXid:
+class KernelXid(NamedTuple):
     """An Xid that the kernel logged, and the PCI address of the GPU."""
 
     address: PciAddress
@@ -78,11 +77,8 @@ class KernelLog:
         try:
             file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            log.info(
-                "%s cannot be read (%s): Xids are known from the driver's events only",
-                self._path,
-                error.strerror,
-            )
+            said = "%s cannot be read (%s): Xids are known from the driver's events only"
+            log.info(said, self._path, error.strerror)
             return
         with contextlib.suppress(OSError):  # a pipe has no position
             os.lseek(file, 0, os.SEEK_END)

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from exporter.clock import Clock
@@ -118,12 +119,8 @@ class XidWatch:
         """Start to wait for events of the present library generation, if not done before."""
         if self._events is not None:
             return
-        events = XidEvents(
-            self._library,
-            lambda: self._readable,
-            lambda uuid, code: self._ledger.note(uuid, code, "nvml"),
-            self._clock,
-        )
+        note = partial(self._ledger.note, way="nvml")
+        events = XidEvents(self._library, lambda: self._readable, note, self._clock)
         events.start()
         self._events = events
 

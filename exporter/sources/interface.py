@@ -45,9 +45,7 @@ class CounterSource(Protocol):
     def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
         """Return the activities since the last read, by share, as far as known.
 
-        Raises:
-            DeviceGone: the GPU is lost.
-            LibraryUnavailable: the driver library must be initialised again.
+        Raises DeviceGone or LibraryUnavailable.
         """
 
     def close(self) -> None:
@@ -55,10 +53,8 @@ class CounterSource(Protocol):
 
 
 class NodeCounters(Protocol):
-    """A counter source that reads all GPUs of the node at once, in a thread or process of its own.
-
-    It is started and stopped with the fleet and outlives every session with a GPU.
-    """
+    """A counter source that reads all GPUs of the node at once, in a thread or process of its own,
+    which starts and stops with the fleet."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -145,9 +141,7 @@ class CounterRow(SourceRow):
 
     open: Callable[[OpenedGpu], CounterSource] | None = None
     """Raises DeviceGone or LibraryUnavailable, as `CounterSource.read` does."""
-    prepare: Callable[[CounterOptions, Clock], NodeCounters] | None = field(
-        default=None, kw_only=True
-    )
+    prepare: Callable[[CounterOptions, Clock], NodeCounters] | None = None
     """For a source that reads all GPUs at once, instead: it is called once, and its result is in
     `OpenedGpu.node`."""
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers activities that arrive at their own times until the next round of the fleet.
 
-A dcgm-exporter, a hostengine and CUPTI hand over means of their own intervals, which neither begin
-nor end with those of the fleet. Each is valid until the next one, for as long as it is the mean of;
-a round gets the mean over the time since the round before. Totals are thereby exact and lag by one
-interval of the source. What is valid for longer than it is the mean of, or than
-LONGEST_AGE_SECONDS, or for a part of the round only, is shown and not integrable.
+DCGM and CUPTI hand over means of their own intervals. Each is valid until the next one, for as long
+as it is the mean of; a round gets the mean over the time since the round before. Totals are thereby
+exact and lag by one interval of the source. What is valid for longer than it is the mean of, or
+than LONGEST_AGE_SECONDS, or for a part of the round only, is shown and not integrable.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Held:
     def __init__(self, look_seconds: float = 0.0) -> None:
         """`look_seconds` is how late an activity may arrive where the source is polled: it is valid
         from so long after it was made, whenever it arrived, and ages so much later."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._look_seconds = look_seconds
         self._samples: deque[Sample] = deque(maxlen=MOST_HELD)
         self._taken_until: float | None = None
@@ -68,28 +67,24 @@ class Held:
         mean_seconds: float = math.inf,
         made_at: float | None = None,
     ) -> None:
-        """Add `activity`, valid for `longest_seconds` unless another one comes.
+        """Add `activity`, the mean of at most `mean_seconds`.
 
-        It is the mean of at most `mean_seconds`. It is valid from now on; with `made_at`, and while
-        another one is valid, as long after that one as it was made after it.
+        It is valid for `longest_seconds` from now on unless another one comes; with `made_at`, and
+        while another one is valid, as long after that one as it was made after it.
         """
         with self._lock:
             due = now if made_at is None else made_at + self._look_seconds
-            valid = bool(self._samples) and self._samples[-1].until > now
-            since = max(due, now) if valid else now
-            self._end(since)
+            since = max(due, now) if self.is_fresh(now) else now
+            self.end(since)
             ends = since + longest_seconds, min(due, since) + mean_seconds
             self._samples.append(Sample(activity, since, *ends))
 
     def end(self, now: float) -> None:
         """End the validity of the last activity."""
         with self._lock:
-            self._end(now)
-
-    def _end(self, now: float) -> None:
-        if self._samples:
-            last = self._samples[-1]
-            self._samples[-1] = last._replace(until=max(min(last.until, now), last.since))
+            if self._samples:
+                last = self._samples[-1]
+                self._samples[-1] = last._replace(until=max(min(last.until, now), last.since))
 
     def is_fresh(self, now: float) -> bool:
         """Return whether an activity is valid now."""
@@ -114,13 +109,13 @@ class Held:
             ]
             while len(self._samples) > 1 and self._samples[0].until <= now:
                 self._samples.popleft()
-        seconds = sum(piece.seconds for piece in pieces)
         if not pieces:
             return None
-        found = _mean(pieces, seconds)
+        seconds = sum(piece.seconds for piece in pieces)
+        unseen = sum(piece.unseen_seconds for piece in pieces) or None
         if seconds < LEAST_COVERED_RATIO * (now - since):
-            return replace(found, unseen_seconds=now - since - seconds)
-        return found
+            unseen = now - since - seconds
+        return replace(_mean(pieces, seconds), unseen_seconds=unseen)
 
     def _piece(self, sample: Sample, since: float, now: float) -> Piece:
         activity, arrived, ends, mean_until = sample
@@ -140,15 +135,8 @@ def _mean(pieces: list[Piece], seconds: float) -> Activity:
     for name in ACTIVITY_BYTES:
         rates: list[Any] = [_rate(piece.activity, name) for piece in pieces]
         values[name] = None if None in rates else _sum(rates, pieces)
-    age = max(piece.age_seconds for piece in pieces)
-    return replace(
-        pieces[-1].activity,
-        seconds=seconds,
-        elapsed_cycles=None,
-        age_seconds=age,
-        unseen_seconds=sum(piece.unseen_seconds for piece in pieces) or None,
-        **values,
-    )
+    values["age_seconds"] = max(piece.age_seconds for piece in pieces)
+    return replace(pieces[-1].activity, seconds=seconds, elapsed_cycles=None, **values)
 
 
 def _rate(activity: Activity, name: str) -> float | None:
@@ -191,12 +179,10 @@ class HeldSource:
         before, self._read_at = self._read_at, monotonic_seconds
         for share in self._gpu.gpu_instances:
             held = self._held(share)
-            if held is None:
-                continue
-            if self._begun.get(share) is not held:
+            if held is not None and self._begun.get(share) is not held:
                 self._begun[share] = held
                 held.restart(monotonic_seconds if before is None else before)
-            activity = held.take(monotonic_seconds)
+            activity = None if held is None else held.take(monotonic_seconds)
             if activity is not None:
                 found[share] = activity
         return found

@@ -56,8 +56,7 @@ class NcclRas(PolledSource[Collectives]):
 def fetch_status(host: str, port: int) -> bytes | None:
     """Return the status as JSON; None where nobody listens: no job with NCCL runs here.
 
-    Raises:
-        Unreadable: it is no RAS, is too old, or did not finish within `TOTAL_SECONDS`.
+    Raises Unreadable.
     """
     deadline = Deadline(TOTAL_SECONDS)
     try:
@@ -115,11 +114,7 @@ class _Client:
 
 
 def collectives(data: bytes) -> Collectives:
-    """Return the collectives of a job's processes from a status in JSON.
-
-    Raises:
-        Unreadable: it is no status of RAS.
-    """
+    """Return the collectives of a job's processes from a status in JSON, or raise Unreadable."""
     try:
         status = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -145,10 +140,8 @@ def _ranks(communicator: Any) -> Iterator[tuple[dict[str, Any], str]]:
     for rank in _objects(communicator, "missing_ranks"):
         status = rank.get("status")
         said = status if isinstance(status, dict) else {}
-        if said.get("considered_dead") is True:
-            yield rank, "dead"
-        else:
-            yield rank, "unresponsive" if said.get("unresponsive") is True else "missing"
+        state = "unresponsive" if said.get("unresponsive") is True else "missing"
+        yield rank, "dead" if said.get("considered_dead") is True else state
 
 
 def _objects(communicator: dict[str, Any], key: str) -> list[dict[str, Any]]:
@@ -159,10 +152,7 @@ def _objects(communicator: dict[str, Any], key: str) -> list[dict[str, Any]]:
 
 
 def _process(rank: dict[str, Any]) -> Hashable:
-    """Return what identifies a rank over communicators; None where RAS does not know its process.
-
-    One process may drive several GPUs, each a rank of its own.
-    """
+    """Return what identifies a rank over communicators; None where its process is not known."""
     host, pid = rank.get("host"), _integer(rank.get("pid"))
     if not isinstance(host, str) or pid is None or pid < 0:
         return None

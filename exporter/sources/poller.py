@@ -35,10 +35,9 @@ class Busy(Unreadable):
 class PolledSource(Generic[Report]):
     """One source that is polled.
 
-    `read` returns a report, None where this node has no such source, and raises Unreadable. It may
-    take seconds and is never called concurrently; any other exception is logged and costs this
-    round only. A source that disappears is a fault, and its last report is kept, unless the source
-    `comes_and_goes`.
+    `read` returns a report, None where this node has no such source, and raises Unreadable; any
+    other exception costs this round only. A source that disappears is a fault, and its last report
+    is kept, unless the source `comes_and_goes`.
     """
 
     def __init__(
@@ -88,14 +87,9 @@ class PolledSource(Generic[Report]):
         with self._lock:
             if not self._there:
                 return None
-            return SourceState(
-                up=self._problem is None and self._report is not None,
-                read_seconds=self._seconds,
-                failures_total=self._failures,
-                age_seconds=(
-                    None if self._report is None else self._clock.monotonic() - self._read_at
-                ),
-            )
+            up = self._problem is None and self._report is not None
+            age = None if self._report is None else self._clock.monotonic() - self._read_at
+            return SourceState(up, self._seconds, self._failures, age)
 
     def read_once(self) -> None:
         """Poll once; keep the report, or why there is none."""

@@ -31,8 +31,8 @@ class Selection:
 
     def leaves_out(self, index: int) -> bool:
         """Return whether this GPU is left out, whatever its UUID is."""
-        by_index = all(entry.isdecimal() for entry in self.include)
-        included = not by_index or not self.include or _names(self.include, index)
+        by_uuid = not all(entry.isdecimal() for entry in self.include)
+        included = by_uuid or not self.include or _names(self.include, index)
         return not included or _names(self.exclude, index)
 
 
@@ -47,14 +47,11 @@ class Admission:
 
     def admitted(self, count: int) -> list[int]:
         """Return the indexes to open, of `count`: all that no entry leaves out by index."""
-        admitted = []
-        for index in range(count):
-            if not self._selection.leaves_out(index):
-                admitted.append(index)
-            elif index not in self.refused:
-                self.refused.add(index)
-                log.info("GPU %d is left out, as configured", index)
-        return admitted
+        left_out = {index for index in range(count) if self._selection.leaves_out(index)}
+        for index in sorted(left_out - self.refused):
+            log.info("GPU %d is left out, as configured", index)
+        self.refused |= left_out
+        return [index for index in range(count) if index not in left_out]
 
     def check(self, count: int, uuids: Collection[str | None]) -> None:
         """Log once which entries match no GPU; do nothing while a UUID that is needed is None."""

@@ -9,104 +9,34 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from exporter.clock import SystemClock
 from exporter.derive.topology import peers
 from exporter.model.reading import SlotReport
 from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.fleet.slots import NOT_LISTED
-from exporter.sources.nvml.library import Library
-from tests.fake_nvml import FakeNvml, fault
+from tests.fake_nvml import fault
+from tests.sources.fleet.conftest import STALE_SECONDS, SkippingClock, Start, gpu_threads
 from tests.waiting import PATIENCE_SECONDS, wait_until
-
-STALE_SECONDS = 600.0
-"""No call lasts so long by itself, however slow the machine is: tests skip the time."""
-
-Start = Callable[..., tuple[Fleet, FakeNvml]]
-
-
-class SkippingClock(SystemClock):
-    """The host's clocks, some time ahead."""
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def skip(self, seconds: float) -> None:
-        self._ahead += seconds
-
-    def time(self) -> float:
-        return super().time() + self._ahead
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self._ahead
-
-
-@pytest.fixture(name="clock")
-def _clock() -> SkippingClock:
-    return SkippingClock()
-
-
-@pytest.fixture(name="start")
-def _start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SkippingClock
-) -> Iterator[Start]:
-    """Start a fleet on a scenario; afterwards nothing of it is stuck."""
-    started: list[tuple[Fleet, FakeNvml]] = []
-
-    def start(scenario: dict[str, Any]) -> tuple[Fleet, FakeNvml]:
-        fake = FakeNvml(tmp_path, scenario)
-        fake.activate(monkeypatch)
-        fleet = Fleet(
-            Library(str(fake.library)),
-            SessionOptions(slow_interval_seconds=0.2),
-            clock,
-            STALE_SECONDS,
-        )
-        started.append((fleet, fake))
-        fleet.start()
-        return fleet, fake
-
-    yield start
-    for fleet, fake in started:
-        fake.write({"devices": {"count": 1}})
-        fleet.stop()
-    wait_until(lambda: not _gpu_threads(), what="for the workers to end")
-
-
-def _gpu_threads(index: int | None = None) -> list[threading.Thread]:
-    name = "gpu-" if index is None else f"gpu-{index}"
-    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
 def _report(fleet: Fleet, index: int = 0) -> SlotReport:
     return {report.index: report for report in fleet.reports()}[index]
 
 
-def _reads(fleet: Fleet, index: int = 0) -> bool:
-    """Ask for a round; has GPU `index` a reading after it?"""
+def _reads(fleet: Fleet, *indexes: int) -> bool:
+    """Ask for a round; has each of these GPUs a reading after it?"""
     fleet.round(0.1)
-    reports = {report.index: report for report in fleet.reports()}
-    return index in reports and reports[index].reading is not None
+    read = {report.index for report in fleet.reports() if report.reading is not None}
+    return read.issuperset(indexes or (0,))
 
 
 def _rest(fleet: Fleet, *besides: int) -> None:
     """Wait until no worker is in a round, besides those of these GPUs."""
-    wait_until(
-        lambda: (
-            not any(
-                slot.current is not None and not slot.current.idle.is_set()
-                for slot in fleet._slots
-                if slot.index not in besides
-            )
-        ),
-        what="for the end of all rounds",
-    )
+    slots = [slot for slot in fleet._slots if slot.index not in besides]
+    for worker in (slot.current for slot in slots if slot.current is not None):
+        assert worker.idle.wait(PATIENCE_SECONDS), "the end of all rounds"
 
 
 def _reads_on(fleet: Fleet, index: int) -> bool:
@@ -135,7 +65,7 @@ def _let_hang(fleet: Fleet, clock: SkippingClock, index: int = 0) -> None:
 def test_a_hung_gpu_costs_no_thread_and_reads_on(start: Start, clock: SkippingClock) -> None:
     """Also while the library is initialised again; then a new worker waits for the old one."""
     fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    wait_until(lambda: _reads(fleet, 0, 1))
     hang = fault("nvmlDevice*", gpu=0, hang=True)
     fake.update(faults=[hang])
     _let_hang(fleet, clock)
@@ -145,7 +75,7 @@ def test_a_hung_gpu_costs_no_thread_and_reads_on(start: Start, clock: SkippingCl
     fake.update(faults=[hang])
     wait_until(lambda: _reads(fleet, 1))
 
-    assert len(_gpu_threads(0)) == 1
+    assert len(gpu_threads("gpu-0")) == 1
     assert _report(fleet, 0).problem == "hung: a driver call does not return"
     fake.update(faults=[])
     wait_until(lambda: _reads(fleet, 0), what="for recovery")
@@ -179,7 +109,7 @@ def test_a_gpu_whose_links_hang_takes_no_peer_along(start: Start) -> None:
     """The others are read, with the links between them."""
     hang = fault("nvmlDeviceGetNvLink*", gpu=1, hang=True)
     fleet, _ = start({"devices": {"count": 3}, "faults": [hang]})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 2))
+    wait_until(lambda: _reads(fleet, 0, 2))
     readings = [_report(fleet, index).reading for index in (0, 2)]
     first, last = (reading.device for reading in readings if reading is not None)
 
@@ -204,10 +134,9 @@ def test_a_gpu_without_a_thread_costs_no_other_and_gets_one_later(
 
     refusals.names = ()
     wait_until(lambda: _reads(fleet, 0) and len(caplog.records) > 1)
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2
-    assert lines[0] == f"GPU 0 cannot be read: {problem}"
-    assert lines[1].endswith(f"answers again after: {problem}")
+    first, last = caplog.messages
+    assert first == f"GPU 0 cannot be read: {problem}"
+    assert last.endswith(f"answers again after: {problem}")
 
 
 @pytest.mark.usefixtures("often")
@@ -245,7 +174,7 @@ def test_a_gpu_that_was_lost_before_the_start_is_known_by_its_uuid(start: Start)
 def test_one_gpu_that_blames_the_library_is_its_own_fault(start: Start) -> None:
     """The others are read on, and the library is not initialised again and again."""
     fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    wait_until(lambda: _reads(fleet, 0, 1))
     inits = fake.calls()["nvmlInitWithFlags"]
     fake.update(faults=[fault("nvmlDeviceGetTemperatureV", gpu=0, error=1)])
     wait_until(lambda: not _reads(fleet, 0))
@@ -281,20 +210,13 @@ def _by_uuid(fleet: Fleet) -> dict[str, int]:
     """After one more round: the index of every GPU that is read, by UUID."""
     fleet.round(0.1)
     readings = [report.reading for report in fleet.reports()]
-    uuids = [reading.device.uuid for reading in readings if reading is not None]
-    assert len(uuids) == len(set(uuids)), "each GPU is read once"
-    return {
-        reading.device.uuid: reading.device.index for reading in readings if reading is not None
-    }
+    devices = [reading.device for reading in readings if reading is not None]
+    found = {device.uuid: device.index for device in devices}
+    assert len(found) == len(devices), "each GPU is read once"
+    return found
 
 
 GPUS = {"devices": [{"uuid": "GPU-a"}, {"uuid": "GPU-b"}, {"uuid": "GPU-c"}]}
-
-
-@pytest.fixture(name="often")
-def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count the GPUs ten times a second."""
-    monkeypatch.setattr("exporter.sources.fleet.fleet.ENUMERATION_INTERVAL_SECONDS", 0.1)
 
 
 @pytest.mark.usefixtures("often")
@@ -311,8 +233,8 @@ def test_a_gpu_that_is_added_before_the_others_moves_them(
     wait_until(lambda: _by_uuid(fleet) == {"GPU-c": 0, "GPU-a": 1, "GPU-b": 2})
     for _ in range(20):
         assert len(_by_uuid(fleet)) == 3
-    assert len(_gpu_threads()) == 3
-    assert sorted(record.getMessage() for record in caplog.records) == [
+    assert len(gpu_threads()) == 3
+    assert sorted(caplog.messages) == [
         "GPU 0 (GPU-a) is GPU 1 from now on",
         "GPU 1 (GPU-b) is GPU 2 from now on",
     ]
@@ -343,19 +265,12 @@ def test_two_indexes_of_one_gpu_are_read_once(start: Start) -> None:
     wait_until(lambda: "GPU-b" not in _by_uuid(fleet))
     fake.update(order=[0, 0, 2])
     fake.device(1, lost=0)
-    lost = wait_until(
-        lambda: next(
-            report
-            for report in fleet.reports()
-            if report.device is not None and report.device.uuid == "GPU-b"
-        )
-    )
     for _ in range(20):
         assert _by_uuid(fleet) == {"GPU-a": 0, "GPU-c": 2}
         threading.Event().wait(0.02)
 
-    assert lost is not None
-    assert lost.problem is not None
+    reports = {report.device.uuid: report for report in fleet.reports() if report.device}
+    assert reports["GPU-b"].problem is not None
     fake.update(order=[0, 1, 2])
     wait_until(lambda: _by_uuid(fleet) == {"GPU-a": 0, "GPU-b": 1, "GPU-c": 2})
 
@@ -380,13 +295,13 @@ def test_a_gpu_that_is_taken_away_is_down_until_it_is_back(start: Start) -> None
     """The last of two, so that the other one keeps its index and is read all the time; no
     thread is left for it meanwhile."""
     fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    wait_until(lambda: _reads(fleet, 0, 1))
     fake.update(devices={"count": 1})
 
     wait_until(lambda: _report(fleet, 1).problem == NOT_LISTED)
     assert _report(fleet, 1).reading is None
     assert _reads(fleet, 0)
-    wait_until(lambda: not _gpu_threads(1), what="for the end of its worker")
+    wait_until(lambda: not gpu_threads("gpu-1"), what="for the end of its worker")
     fake.update(devices={"count": 2})
     wait_until(lambda: _reads(fleet, 1))
 
@@ -412,8 +327,7 @@ def test_a_library_that_is_no_use_is_tried_again_and_again(
     wait_until(tried_often)
     calls = fake.calls()
     assert calls["nvmlInitWithFlags"] - calls.get("nvmlShutdown", 0) in (0, 1)
-    messages = [record.getMessage() for record in caplog.records]
-    assert len(messages) == len(set(messages)) <= 2
+    assert len(caplog.messages) == len(set(caplog.messages)) <= 2
 
     fake.update(faults=[])
     wait_until(lambda: _reads(fleet))
@@ -427,17 +341,11 @@ def test_a_gpu_of_which_nothing_answers_is_down(
     """A round without a reading is no read: the last one stands until it is stale, then there is a
     reason, logged once; and when it answers again, everything is read as before."""
     caplog.set_level(logging.INFO)
-    fleet, fake = start(
-        {"devices": [{"gpm": {"sm": 50}}, {}]},
-    )
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    fleet, fake = start({"devices": [{"gpm": {"sm": 50}}, {}]})
+    wait_until(lambda: _reads(fleet, 0, 1))
     _rest(fleet)
-    fake.update(
-        faults=[
-            fault("nvmlDeviceGet[!H]*", gpu=0, error=code),
-            fault("nvmlGpm*", gpu=0, error=code),
-        ]
-    )
+    calls = ("nvmlDeviceGet[!H]*", "nvmlGpm*")
+    fake.update(faults=[fault(call, gpu=0, error=code) for call in calls])
     before = _report(fleet, 0).reading
     fleet.round(0.1)
     _rest(fleet)
@@ -457,8 +365,7 @@ def test_a_gpu_of_which_nothing_answers_is_down(
     assert reading is not None
     assert reading.vitals.power_watts is not None
     assert "gpm" not in reading.states
-    messages = [record.getMessage() for record in caplog.records]
-    lines = [line for line in messages if "GPU 0" in line and "Xid" not in line]
+    lines = [line for line in caplog.messages if "GPU 0" in line and "Xid" not in line]
     assert len(lines) == 2, lines
 
 
@@ -484,7 +391,7 @@ def test_without_a_sample_buffer_a_busy_gpu_is_polled_between_rounds(start: Star
 def test_stopping_does_not_wait_for_the_driver(start: Start) -> None:
     """A wedged call must not keep the daemon alive."""
     fleet, fake = start({"devices": {"count": 2}})
-    wait_until(lambda: _reads(fleet, 0) and _reads(fleet, 1))
+    wait_until(lambda: _reads(fleet, 0, 1))
     fake.update(faults=[fault("nvmlDevice*", hang=True)])
     fleet.round(0.01)
     stopping = threading.Thread(target=fleet.stop)

@@ -4,19 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import pynvml
 import pytest
 
-from exporter.clock import SystemClock
-from exporter.sources.fleet.fleet import Fleet
-from exporter.sources.fleet.session import SessionOptions
-from exporter.sources.nvml.library import Library
 from exporter.sources.xids import events as xid_events
-from tests.fake_nvml import FakeNvml, fault
+from tests.fake_nvml import fault
+from tests.sources.fleet.conftest import Start
 from tests.waiting import wait_until
 
 BUS = "00000000:65:00.0"
@@ -27,20 +22,16 @@ DEVICES = [{"uuid": UUID, "pci_bus_id": BUS}, {}]
 class Node:
     """A fleet on a scenario, with its own /sys, /proc and /dev/kmsg."""
 
-    def __init__(self, fake: FakeNvml, folder: Path) -> None:
-        self.fake = fake
+    def __init__(self, start: Start, folder: Path) -> None:
         self.sysfs, self.procfs = folder / "sys", folder / "proc"
         self.kmsg = folder / "kmsg"
         self.kmsg.touch()
-        options = SessionOptions(
-            slow_interval_seconds=0.2, sysfs=str(self.sysfs), procfs=str(self.procfs)
-        )
-        self.fleet = Fleet(
-            Library(str(fake.library)), options, SystemClock(), 600.0, kernel_log=str(self.kmsg)
-        )
+        self._start = start
 
     def start(self) -> None:
-        self.fleet.start()
+        self.fleet, self.fake = self._start(
+            {"devices": DEVICES}, kernel_log=str(self.kmsg), procfs=str(self.procfs)
+        )
         wait_until(lambda: len(self.reads()) == 2)
         wait_until(lambda: self.reads() and self.registrations() >= 2)
 
@@ -72,17 +63,10 @@ class Node:
 
 
 @pytest.fixture(name="node")
-def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def _node(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(xid_events, "WAIT_MILLISECONDS", 100)
     monkeypatch.setattr(xid_events, "NOTHING_TO_WAIT_FOR_SECONDS", 0.02)
-    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
-    fake = FakeNvml(tmp_path, {"devices": DEVICES})
-    fake.activate(monkeypatch)
-    node = Node(fake, tmp_path)
-    yield node
-    fake.write({"devices": DEVICES})
-    node.fleet.stop()
-    pynvml._nvmlGetFunctionPointer_cache.clear()
+    return Node(start, tmp_path)
 
 
 def test_an_xid_that_events_and_kernel_log_tell_counts_once(node: Node) -> None:
@@ -157,7 +141,6 @@ def test_devices_are_counted_by_the_bus_the_driver_and_nvml(node: Node) -> None:
         (folder / "vendor").write_text("0x10de\n")
         (folder / "class").write_text("0x030200\n")
         os.makedirs(node.procfs / "driver/nvidia/gpus" / address)
-    assert node.fleet.devices() == {}
     node.start()
 
     assert node.fleet.devices() == {"pci": 3, "driver": 3, "nvml": 2}

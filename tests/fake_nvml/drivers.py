@@ -5,42 +5,26 @@ from __future__ import annotations
 
 # CUDA 12.4
 DRIVER_550 = (
-    "nvmlDeviceGetFanSpeedRPM",
-    "nvmlDeviceGetMarginTemperature",
-    "nvmlDeviceGetTemperatureV",
+    *("nvmlDeviceGetFanSpeedRPM", "nvmlDeviceGetMarginTemperature", "nvmlDeviceGetTemperatureV"),
     "nvmlDeviceGetUnrepairableMemoryFlag_v1",
 )
 
 # CUDA 12.2
 DRIVER_535 = (
     *DRIVER_550,
-    "nvmlDeviceGetGpuFabricInfoV",
-    "nvmlDeviceGetNumaNodeId",
-    "nvmlDeviceGetPciInfoExt",
+    *("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetNumaNodeId", "nvmlDeviceGetPciInfoExt"),
     "nvmlDeviceGetSramEccErrorStatus",
 )
 
 # CUDA 11.4
 DRIVER_470 = (
     *DRIVER_535,
-    "nvmlDeviceGetComputeRunningProcesses_v3",
-    "nvmlDeviceGetConfComputeMemSizeInfo",
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "nvmlDeviceGetGpuFabricInfo",
-    "nvmlDeviceGetGraphicsRunningProcesses_v3",
-    "nvmlDeviceGetJpgUtilization",
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-    "nvmlDeviceGetMemoryBusWidth",
-    "nvmlDeviceGetMemoryInfo_v2",
-    "nvmlDeviceGetNumFans",
-    "nvmlDeviceGetNumGpuCores",
-    "nvmlDeviceGetOfaUtilization",
-    "nvmlDeviceGetRunningProcessDetailList",
-    "nvmlGpmMetricsGet",
-    "nvmlGpmMigSampleGet",
-    "nvmlGpmQueryDeviceSupport",
-    "nvmlGpmSampleAlloc",
-    "nvmlGpmSampleFree",
-    "nvmlGpmSampleGet",
-    "nvmlSystemGetConfComputeState",
+    *(f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")),
+    *("nvmlDeviceGetConfComputeMemSizeInfo", "nvmlSystemGetConfComputeState"),
+    *("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetRunningProcessDetailList"),
+    *("nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetNumFans", "nvmlDeviceGetNumGpuCores"),
+    *("nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization"),
+    *("nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetMemoryInfo_v2"),
+    *("nvmlGpmMetricsGet", "nvmlGpmMigSampleGet", "nvmlGpmQueryDeviceSupport"),
+    *("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet"),
 )

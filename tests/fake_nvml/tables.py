@@ -15,7 +15,7 @@ line is KEY KIND PAYLOAD:
     p KEY KEY, + KEY ...                      the product or sum of other entries
     f TYPE SCALE WINDOW OF KEY [WAVE]         a field value: of the wave `now`, its integral `since`
                                               the epoch, the `total` of a key, its `mean`
-    m SCALE OF KEY ACTIVE CLOCK UNIT NAME     a GPM metric: a `share`, a `count` or `nan`
+    m SCALE OF KEY ACTIVE CLOCK               a GPM metric: a `share`, a `count` or `nan`
 
 A list of objects is its length, and `list.0.member` and so on.
 """
@@ -105,21 +105,21 @@ _PCIE_ERRORS = (
     *("correctable", "naks_received", "receiver_error", "bad_tlp", "naks_sent", "bad_dllp"),
     *("non_fatal", "fatal", "unsupported_request", "lcrc", "lane"),
 )
-# GPM ids of shares of time or cycles: the reading, NVML's name, and the id that counts its cycles.
+# GPM ids of shares of time or cycles: the reading, and the id that counts its cycles.
 _GPM_SHARES = {
-    1: ("graphics", "graphics_util", None),
-    2: ("sm", "sm_util", 249),
-    3: ("occupancy", "sm_occupancy", None),
-    4: ("int", "integer_util", 257),
-    5: ("tensor", "any_tensor_util", 250),
-    6: ("dfma", "dfma_tensor_util", 254),
-    7: ("hmma", "hmma_tensor_util", 252),
-    8: ("dmma", "dmma_tensor_util", 251),
-    9: ("imma", "imma_tensor_util", 253),
-    10: ("dram", "dram_bw_util", None),
-    11: ("fp64", "fp64_util", 258),
-    12: ("fp32", "fp32_util", 259),
-    13: ("fp16", "fp16_util", 260),
+    1: ("graphics", None),
+    2: ("sm", 249),
+    3: ("occupancy", None),
+    4: ("int", 257),
+    5: ("tensor", 250),
+    6: ("dfma", 254),
+    7: ("hmma", 252),
+    8: ("dmma", 251),
+    9: ("imma", 253),
+    10: ("dram", None),
+    11: ("fp64", 258),
+    12: ("fp32", 259),
+    13: ("fp16", 260),
 }
 # First id, most engines, key and name.
 _GPM_ENGINES = ((30, 8, "nvdec"), (40, 8, "nvjpg"), (50, 2, "ofa"), (166, 4, "nvenc"))
@@ -178,29 +178,25 @@ def _missing(value: Any) -> bool:
 def scenario_text(scenario: Mapping[str, Any]) -> str:
     """The file that the C library loads."""
     devices = scenario.get("devices", {"count": 1})
-    shared = scenario.get("template", {})
+    shared: Any = {}
     if isinstance(devices, Mapping):
-        shared = devices.get("template", shared)
+        shared = devices.get("template", {})
         overrides = devices.get("overrides", {})
         devices = [overrides.get(str(i), {}) for i in range(int(devices.get("count", 1)))]
     tables = [""]
-    driver = scenario.get("driver_version", "580.95.05")
     confidential = scenario.get("confidential_compute", {})
-    order = scenario.get("order", list(range(len(devices))))
     top = {
         key: scenario[key] for key in ("epoch", "since", "stats", "latency_us") if key in scenario
     }
     top |= {
         "clock": scenario.get("clock", {}).get("file"),
-        "driver_version": driver,
+        "driver_version": scenario.get("driver_version", "580.95.05"),
         "cuda_version": _cuda_version(scenario.get("cuda_version", "13.0")),
-        "confidential_compute": None
-        if confidential is None
-        else [confidential.get(key, 0) for key in ("environment", "feature", "dev_tools")],
-        "order": order,
+        "confidential_compute": [0, confidential.get("feature", 0), 0],
+        "order": scenario.get("order", list(range(len(devices)))),
         "devices": [_device(i, own, shared, tables) for i, own in enumerate(devices)],
         **_listed("faults", scenario.get("faults", [])),
-        **_listed("events", _events(scenario)),
+        **_listed("events", _events(scenario.get("xids", []))),
     }
     tables[0] = _text(top)
     return "".join(tables)
@@ -229,8 +225,8 @@ def _payload(value: Any) -> str:
         return " ".join(["p" if kind == "product" else "+", *body])
     if kind == "metric":
         of = "nan" if "nan" in body else "count" if "count" in body else "share"
-        words = (body["key"], body.get("active", "-"), body.get("clock", "-"), body["unit"] or "-")
-        return " ".join(["m", repr(body["scale"]), of, *words, body["name"]])
+        words = (body["key"], body.get("active", "-"), body.get("clock", "-"))
+        return " ".join(["m", repr(body["scale"]), of, *words])
     names, letter = _SHAPES[kind]
     return " ".join([letter, *(repr(body.get(name, default)) for name, default in names.items())])
 
@@ -249,22 +245,21 @@ def _listed(key: str, items: Any) -> dict[str, Any]:
     return {key: len(items)} | members
 
 
-def _cuda_version(given: str | float) -> int:
-    if not isinstance(given, str):
-        return int(given)
+def _cuda_version(given: str) -> int:
     major, _, minor = given.partition(".")
-    return int(major) * 1000 + int(minor or 0) * 10
+    return int(major) * 1000 + int(minor) * 10
 
 
-def _events(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """All events by time, an Xid as its event."""
-    xids = [{**xid, "type": _XID_EVENT, "data": xid["xid"]} for xid in scenario.get("xids", [])]
-    return sorted([*xids, *scenario.get("events", [])], key=lambda event: event.get("at", 0))
+def _events(xids: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events of these Xids, by time."""
+    events = [{**xid, "type": _XID_EVENT, "data": xid["xid"]} for xid in xids]
+    return sorted(events, key=lambda event: event["at"])
 
 
 def _device(index: int, own: Mapping[str, Any], shared: Any, tables: list[str]) -> int:
     """Add the tables of a GPU and its MIG devices; return the number of its own one."""
     readings = Readings(own, shared)
+    product = _product(readings)
     answers, *instances = _tables(json.dumps(own), json.dumps(shared))
 
     def number_of(text: str) -> int:
@@ -274,36 +269,24 @@ def _device(index: int, own: Mapping[str, Any], shared: Any, tables: list[str]) 
 
     def identity(path: str, default: Any) -> Any:
         found = readings.get(path)
-        return default if found is _ABSENT else found
+        return product.get(path, default) if found is _ABSENT else found
 
-    migs = [
-        {
-            "shared": number_of(instance),
-            "uuid": given.get("uuid", f"MIG-{0x4D494700 + index:08x}-5f3c-4b1e-9d2a-{i + 1:012x}"),
-        }
-        for i, (given, instance) in enumerate(
-            zip(readings.items("mig.instances"), instances, strict=True)
-        )
-    ]
-    return number_of(
-        _text(
-            {
-                "shared": number_of(answers),
-                "uuid": identity(
-                    "uuid", f"GPU-{0x1A2B3C00 + index:08x}-5f3c-4b1e-9d2a-{index + 1:012x}"
-                ),
-                "serial": identity(
-                    "serial", _product(readings).get("serial", f"165{index + 1:010d}")
-                ),
-                "pci_bus_id": identity(
-                    "pci_bus_id",
-                    _product(readings).get("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
-                ),
-                "minor": identity("minor", index),
-                "instances": [number_of(_text(mig)) for mig in migs],
-            }
-        )
-    )
+    place, tail = 0x1A2B3C00 + index, f"5f3c-4b1e-9d2a-{index + 1:012x}"
+    migs = []
+    pairs = zip(readings.items("mig.instances"), instances, strict=True)
+    for i, (given, instance) in enumerate(pairs, 1):
+        uuid = f"MIG-{0x4D494700 + index:08x}-5f3c-4b1e-9d2a-{i:012x}"
+        table = {"shared": number_of(instance), "uuid": given.get("uuid", uuid)}
+        migs.append(number_of(_text(table)))
+    table = {
+        "shared": number_of(answers),
+        "uuid": identity("uuid", f"GPU-{place:08x}-{tail}"),
+        "serial": identity("serial", f"165{index + 1:010d}"),
+        "pci_bus_id": identity("pci_bus_id", f"0:{0x10 + 2 * index:x}:0.0"),
+        "minor": identity("minor", index),
+        "instances": migs,
+    }
+    return number_of(_text(table))
 
 
 def _product(readings: Readings) -> dict[str, Any]:
@@ -354,15 +337,12 @@ def _answers(readings: Readings) -> dict[str, Any]:
     remote = readings.get("nvlink.remote")
     for i in range(int(readings.number("nvlink.links"))):
         found[f"nvlink.remote.{i}"] = remote[i] if isinstance(remote, list) else remote
-    for i in range(10):
-        points = readings.get(f"raw_samples.{i}")
-        found[f"raw_samples.{i}"] = _flat(points)
-    for cause in ("single_bit", "double_bit"):
-        key = f"retired_pages.{cause}"
-        pages = readings.get(key)
-        if isinstance(pages, list):
-            pages = [page[0] if isinstance(page, list) else page for page in pages]
-        found[key] = pages
+    for key in (f"raw_samples.{i}" for i in range(10)):
+        points = readings.get(key)
+        flat = isinstance(points, list)
+        found[key] = [number for point in points for number in point] if flat else points
+    for key in ("retired_pages.single_bit", "retired_pages.double_bit"):
+        found[key] = readings.get(key)
     found["sram"] = _numbers(readings, "sram", _SRAM, whole=False)
     found["remapped_rows"] = _numbers(readings, "remapped_rows", _ROWS, whole=True)
     found["fabric"] = _numbers(readings, "fabric", _FABRIC, whole=False)
@@ -372,13 +352,6 @@ def _answers(readings: Readings) -> dict[str, Any]:
         | _listed("faults", readings.get("faults"))
         | _listed("process_samples", readings.get("process_samples"))
     )
-
-
-def _flat(points: Any) -> Any:
-    """Pairs of numbers as one list, or what stands in their place."""
-    if not isinstance(points, list):
-        return points
-    return [number for point in points for number in point]
 
 
 def _numbers(readings: Readings, group: str, names: Iterable[str], *, whole: bool) -> Any:
@@ -412,7 +385,8 @@ def _health(readings: Readings) -> dict[str, Any]:
             group, key = f"ecc.{duration}.{kind}", f"ecc.{error}.{counter}"
             whole = readings.get(group)
             readable = not _missing(whole) and not _error(whole)
-            answers[key] = _ecc_sum(key) if readable else whole
+            parts = [i for i, name in enumerate(_ECC_LOCATIONS) if name != "texture_shm"]
+            answers[key] = {"sum": [f"{key}.{i}" for i in parts]} if readable else whole
             for i, location in enumerate(_ECC_LOCATIONS):
                 answers[f"{key}.{i}"] = readings.get(f"{group}.{location}")
     return {key: None if count is _ABSENT else count for key, count in answers.items()}
@@ -420,11 +394,6 @@ def _health(readings: Readings) -> dict[str, Any]:
 
 def _or_zero(value: Any) -> Any:
     return 0 if _missing(value) or _error(value) else value
-
-
-def _ecc_sum(key: str) -> dict[str, Any]:
-    places = [i for i, name in enumerate(_ECC_LOCATIONS) if name != "texture_shm"]
-    return {"sum": [f"{key}.{i}" for i in places]}
 
 
 def _processes(readings: Readings) -> dict[str, Any]:
@@ -583,16 +552,16 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
     cumulative = gpu.number("gpm.cumulative")
     links = int(gpu.number("nvlink.links")) if whole else 0
 
-    def rate(id_: int, name: str, key: str) -> None:
-        metrics[id_] = {"name": name, "unit": "MiB/s", "key": key, "scale": 1 / 2**20}
+    def rate(id_: int, key: str) -> None:
+        metrics[id_] = {"key": key, "scale": 1 / 2**20}
 
-    def count(id_: int, name: str, key: str, scale: float, unit: str = "") -> None:
+    def count(id_: int, key: str, scale: float) -> None:
         if cumulative:
-            metrics[id_] = {"name": name, "unit": unit, "key": key, "scale": scale, "count": True}
+            metrics[id_] = {"key": key, "scale": scale, "count": True}
 
-    count(248, "sm_cycles_elapsed", "clocks.1", 1e6 * sms)
-    for id_, (key, name, cycles_id) in _GPM_SHARES.items():
-        metrics[id_] = {"name": name, "unit": "%", "key": f"gpm.{key}", "scale": 1}
+    count(248, "clocks.1", 1e6 * sms)
+    for id_, (key, cycles_id) in _GPM_SHARES.items():
+        metrics[id_] = {"key": f"gpm.{key}", "scale": 1}
         if key == "graphics":
             continue
         number = 2 if key == "dram" else 1
@@ -601,23 +570,20 @@ def _gpm(readings: Readings, gpu: Readings) -> dict[str, Any]:
         if by_cycles:
             metrics[id_] |= {"active": f"cycles.{key}", "clock": f"clocks.{number}"}
         if cycles_id:
-            unit = {"sm": "sm", "tensor": "mma", "int": "integer"}.get(key, key)
-            count(cycles_id, f"{unit}_cycles_active", f"cycles.{key}", 1e4 * sms)
+            count(cycles_id, f"cycles.{key}", 1e4 * sms)
     for first, most, engine in _GPM_ENGINES:
         given = readings.get(f"gpm.{engine}")
         for i in range(min(most, int(gpu.number(f"engines.{engine}")))):
             key = f"gpm.{engine}.{i}"
             waves[key] = _or_zero(readings.get(key) if isinstance(given, list) else given)
-            name = "nvofa_util" if engine == "ofa" else f"{engine}_util"
-            metrics[first + i] = {"name": name, "unit": "%", "key": key, "scale": 1}
-    if whole:
-        for i, way in enumerate(("tx", "rx")):
-            rate(20 + i, f"pcie_{way}_per_sec", f"gpm.pcie_{way}")
-            count(255 + i, f"pcie_{way}", f"gpm.pcie_{way}", 1, "B")
-            if links:
-                rate(61 - i, f"nvlink_total_{way}_per_sec", f"gpm.nvlink_{way}")
-            if gpu.number("c2c.links"):
-                rate(102 + i, f"c2c_data_{way}_per_sec", f"gpm.c2c_data_{way}")
+            metrics[first + i] = {"key": key, "scale": 1}
+    for i, way in enumerate(("tx", "rx") if whole else ()):
+        rate(20 + i, f"gpm.pcie_{way}")
+        count(255 + i, f"gpm.pcie_{way}", 1)
+        if links:
+            rate(61 - i, f"gpm.nvlink_{way}")
+        if gpu.number("c2c.links"):
+            rate(102 + i, f"gpm.c2c_data_{way}")
     for id_ in gpu.items("gpm.unsupported_ids"):
         metrics.pop(id_, None)
     for id_ in gpu.items("gpm.nan_ids"):

@@ -103,7 +103,7 @@ static int evaluate(const struct call *call, const struct sample *first,
         : &call->device->instance[second->instance];
     double seconds = (double)(second->at - first->at) / 1e9, scale;
     const struct value *metric;
-    char name[16], **words; /* share or count, key, active cycles, clock, unit, name */
+    char name[16], **words; /* share or count, key, active cycles, clock */
 
     snprintf(name, sizeof name, "gpm.%u", out->id);
     metric = entity_get(entity, name);
@@ -111,8 +111,7 @@ static int evaluate(const struct call *call, const struct sample *first,
         return NOT_SUPPORTED;
     scale = metric->numbers[0];
     words = metric->words;
-    out->unit = strcmp(words[4], "-") ? words[4] : "";
-    out->short_name = out->long_name = words[5];
+    out->unit = out->short_name = out->long_name = ""; /* nobody asks for them */
     if (words[0][0] == 'c') {
         out->value = floor(total(second, words[1]) * scale + 1e-6);
     } else if (words[0][0] == 'n' || seconds < 0.1 - 1e-9) {

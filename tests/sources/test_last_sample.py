@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -129,16 +130,14 @@ def test_totals_over_rounds_are_those_of_the_source(
 ) -> None:
     """However the rounds fall: nothing counts twice, and nothing is lost while something stands."""
     held = Held()
-    puts, at = [], 0.0
-    for length, ratio, rate in arrivals:
-        puts.append((at, length, ratio, rate))
-        at += length
-    ends = [sum(rounds[: n + 1]) for n in range(len(rounds))]
+    times = list(accumulate((length for length, _, _ in arrivals), initial=0.0))
+    puts = list(zip(times, arrivals, strict=False))
+    ends = list(accumulate(rounds))
     held.restart(0.0)
     seconds = active = moved = 0.0
     for end in ends:
         while puts and puts[0][0] < end:
-            since, length, ratio, rate = puts.pop(0)
+            since, (_, ratio, rate) = puts.pop(0)
             held.put(dcgm(ratio, pcie_receive_bytes=rate), since, FOREVER)
         found = held.take(end)
         assert found is not None
@@ -147,17 +146,13 @@ def test_totals_over_rounds_are_those_of_the_source(
         seconds += found.seconds
         active += found.engine * found.seconds
         moved += found.pcie_receive_bytes
-    expected_active = expected_moved = at = 0.0
-    for number, (length, ratio, rate) in enumerate(arrivals):
-        last = number == len(arrivals) - 1
-        stood = max(0.0, min(math.inf if last else at + length, ends[-1]) - at)
-        expected_active += ratio * stood
-        expected_moved += rate * stood
-        at += length
+    ending = [*times[1:-1], math.inf]
+    stood = [max(0.0, min(end, ends[-1]) - at) for at, end in zip(times, ending, strict=False)]
+    held_for = list(zip(arrivals, stood, strict=True))
 
     assert seconds == pytest.approx(ends[-1])
-    assert active == pytest.approx(expected_active)
-    assert moved == pytest.approx(expected_moved)
+    assert active == pytest.approx(sum(ratio * time for (_, ratio, _), time in held_for))
+    assert moved == pytest.approx(sum(rate * time for (_, _, rate), time in held_for))
 
 
 @given(

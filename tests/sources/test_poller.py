@@ -5,18 +5,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from exporter.model.snapshot import SourceState
 from exporter.model.workload import Allocation, DeviceName, Workload, WorkloadReport
-from exporter.sources.poller import (
-    INTERVAL_SECONDS,
-    Busy,
-    PolledSource,
-    Unreadable,
-)
+from exporter.sources.poller import INTERVAL_SECONDS, Busy, PolledSource, Unreadable
 from tests.clocks import ManualClock
 from tests.waiting import wait_until
 
@@ -59,9 +53,7 @@ def test_a_source_that_is_not_there_has_no_state(caplog: pytest.LogCaptureFixtur
     """And is looked for without a word."""
     source = Asked(None).ask(None)
 
-    assert source.report() is None
-    assert source.state is None
-    assert caplog.messages == []
+    assert (source.report(), source.state, caplog.messages) == (None, None, [])
 
 
 def test_one_that_was_never_there_is_looked_for_less_and_less_often() -> None:
@@ -136,24 +128,7 @@ def test_one_that_is_asked_too_often_is_asked_less_often() -> None:
     assert asked.ask(Unreadable("gone")).wait_seconds == 10
 
 
-@pytest.fixture
-def threads() -> Iterator[Callable[[Source], Source]]:
-    """Starts sources, and stops them after the test."""
-    started: list[Source] = []
-
-    def start(source: Source) -> Source:
-        started.append(source)
-        source.start()
-        return source
-
-    yield start
-    for each in started:
-        each.stop()
-
-
-def test_it_is_asked_over_and_over_in_a_thread(
-    threads: Callable[[Source], Source],
-) -> None:
+def test_it_is_asked_over_and_over_in_a_thread() -> None:
     """Also after a fault; once stopped, not any more."""
     answers: list[Outcome] = [_report("one"), RuntimeError("once"), _report("two")]
     asked: list[int] = []
@@ -165,15 +140,15 @@ def test_it_is_asked_over_and_over_in_a_thread(
             raise answer
         return answer
 
-    source = threads(PolledSource("slurm", read, ManualClock(), interval_seconds=0.001))
+    source = PolledSource("slurm", read, ManualClock(), interval_seconds=0.001)
+    source.start()
     wait_until(lambda: source.report() == _report("two"), 10, "the third answer")
+    source.stop()
     assert source.state is not None
     assert source.state.failures_total == 1
 
 
-def test_one_that_hangs_is_not_waited_for(
-    threads: Callable[[Source], Source],
-) -> None:
+def test_one_that_hangs_is_not_waited_for() -> None:
     """Its state can be read, and it can be stopped."""
     hangs, go_on = threading.Event(), threading.Event()
 
@@ -182,7 +157,8 @@ def test_one_that_hangs_is_not_waited_for(
         go_on.wait(30)
         return None
 
-    source = threads(PolledSource("slurm", read, ManualClock()))
+    source = PolledSource("slurm", read, ManualClock())
+    source.start()
     assert hangs.wait(10)
     assert source.state is None
     source.stop()

@@ -73,7 +73,7 @@ def exits(options: Mapping[str, Any], port: Port) -> int:
 
 def raises(options: Mapping[str, Any], port: Port) -> int:
     """End by an exception that nobody catches."""
-    raise RuntimeError("no such luck")
+    raise RuntimeError("no luck")
 
 
 def missing(options: Mapping[str, Any], port: Port) -> int:

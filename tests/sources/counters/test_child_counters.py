@@ -39,16 +39,22 @@ MakeBench = Callable[..., Bench]
 NEVER_MEASURED: dict[str, str] = {}
 
 
+def measured(bench: MakeBench, name: str = "count") -> tuple[Bench, Gpu]:
+    """A bench whose child measures the one GPU that is open."""
+    made = bench(name)
+    gpu = made.open()
+    made.run()
+    made.step_until(lambda: gpu.source.measures(None))
+    return made, gpu
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
     """Each activity stands until the next one; the rounds have their mean, and nothing is wrong."""
-    made = bench("count")
-    gpu = made.open()
-    made.run()
-    made.step_until(lambda: gpu.source.measures(None))
+    made, gpu = measured(bench)
     gpu.read()
     made.clock.advance(1.0)
     made.step(3)
@@ -101,10 +107,7 @@ def test_a_child_that_nobody_wants_any_more_is_ended(bench: MakeBench) -> None:
 
 def test_a_gpu_that_is_closed_wants_nothing(bench: MakeBench) -> None:
     """What was measured of it is forgotten."""
-    made = bench("count")
-    gpu = made.open()
-    made.run()
-    made.step_until(lambda: gpu.source.measures(None))
+    made, gpu = measured(bench)
 
     gpu.source.close()
 
@@ -117,49 +120,26 @@ def test_what_a_library_prints_is_logged(
 ) -> None:
     """And costs no message."""
     caplog.set_level(logging.DEBUG)
-    made = bench("chatty")
-    gpu = made.open()
-    made.run()
-
-    made.step_until(lambda: gpu.source.measures(None))
+    made, _ = measured(bench, "chatty")
 
     assert (made.failures, warnings(caplog)) == (0, [])
     assert "printed by a library" in caplog.text
     assert "written by a library" in caplog.text
 
 
-def test_a_line_of_a_gigabyte_ends_the_child(
-    bench: MakeBench, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is neither kept nor read to its end."""
-    made = bench("endless_line")
-    gpu = made.open()
-    gpu.read()
-
-    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
-    gpu.read()
-
-    assert warnings(caplog) == [
-        "dcgm: its child process wrote more than makes sense and was killed"
-    ]
-    assert gpu.journal.states == {"dcgm": "unreachable"}
-
-
 @pytest.mark.parametrize(
-    ("name", "state", "line"),
+    ("name", "line"),
     [
-        ("segfault", "unreachable", "its child process was killed by signal 11 (SIGSEGV)"),
-        ("exits", "unreachable", "its child process ended with exit code 3: last words"),
-        (
-            *("raises", "unreachable"),
-            "its child process ended with exit code 1: RuntimeError: no such luck",
-        ),
-        ("mute", "unreachable", "its child process closed its output and was killed"),
-        ("missing", "missing", "install this"),
+        ("segfault", "its child process was killed by signal 11 (SIGSEGV)"),
+        ("exits", "its child process ended with exit code 3: last words"),
+        ("raises", "its child process ended with exit code 1: RuntimeError: no luck"),
+        ("mute", "its child process closed its output and was killed"),
+        ("endless_line", "its child process wrote more than makes sense and was killed"),
+        ("missing", "install this"),
     ],
 )
 def test_the_end_of_a_child_costs_the_readings(
-    bench: MakeBench, caplog: pytest.LogCaptureFixture, name: str, state: str, line: str
+    bench: MakeBench, caplog: pytest.LogCaptureFixture, name: str, line: str
 ) -> None:
     """One line in the log, and one state: that of the child, if it gave one for all GPUs."""
     made = bench(name)
@@ -170,7 +150,7 @@ def test_the_end_of_a_child_costs_the_readings(
     gpu.read()
 
     assert warnings(caplog) == [f"dcgm: {line}"]
-    assert gpu.journal.states == {"dcgm": state}
+    assert gpu.journal.states == {"dcgm": "missing" if name == "missing" else "unreachable"}
     assert made.failures == (2 if name == "missing" else 1)
     assert not made.is_up
 
@@ -201,10 +181,7 @@ def test_a_child_that_ends_in_a_loop_is_started_ever_more_rarely(bench: MakeBenc
 def test_it_works_again_after_an_end(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
     """The new child's readings end the state, and the log says so once."""
     caplog.set_level(logging.INFO)
-    made = bench("count")
-    gpu = made.open()
-    made.run()
-    made.step_until(lambda: gpu.source.measures(None))
+    made, gpu = measured(bench)
     assert made.supervisor.pid is not None
     os.kill(made.supervisor.pid, signal.SIGKILL)
     made.step_until(lambda: made.supervisor.pid is None)
@@ -218,7 +195,7 @@ def test_it_works_again_after_an_end(bench: MakeBench, caplog: pytest.LogCapture
 
     assert gpu.journal.states == NEVER_MEASURED
     assert made.supervisor.generation == 2
-    assert [each.getMessage() for each in caplog.records] == [
+    assert caplog.messages == [
         "dcgm: its child process was killed by signal 9 (SIGKILL)",
         "dcgm: it works again",
     ]
@@ -285,10 +262,7 @@ def test_a_command_that_is_not_there(bench: MakeBench, caplog: pytest.LogCapture
 
 def test_the_counters_are_handed_over_and_taken_back(bench: MakeBench) -> None:
     """The child goes on without them."""
-    made = bench("count")
-    gpu = made.open()
-    made.run()
-    made.step_until(lambda: gpu.source.measures(None))
+    made, gpu = measured(bench)
     pid = made.supervisor.pid
 
     made.counters.pause()

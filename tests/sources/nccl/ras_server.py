@@ -17,13 +17,7 @@ def rank(number: int, pid: int, host: str = "10.0.0.7", gpu: int = 0) -> dict[st
         "pid": pid,
         "cuda_dev": gpu,
         "nvml_dev": gpu,
-        "status": {
-            "init_state": 0,
-            "async_error": 0,
-            "finalize_called": False,
-            "destroy_flag": False,
-            "abort_flag": False,
-        },
+        "status": {"init_state": 0, "async_error": 0, "abort_flag": False},
         "collective_counts": {"Broadcast": 4, "AllReduce": 812},
     }
 

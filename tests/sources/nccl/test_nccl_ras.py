@@ -35,7 +35,8 @@ def said(plain: Any) -> Collectives:
 def test_each_process_counts_once_by_its_worst_state() -> None:
     """Communicators overlap: a job has one for each kind of parallelism."""
     assert said(WELL) == Collectives(dict(zip(RAS_STATES, (2, 0, 0, 0), strict=True)), 1)
-    assert said(SICK) == Collectives(dict(zip(RAS_STATES, (1, 1, 1, 1), strict=True)), 2)
+    assert said(SICK) == Collectives(dict.fromkeys(RAS_STATES, 1), 2)
+    assert said(status()) == Collectives(dict.fromkeys(RAS_STATES, 0), 0)
 
 
 def test_a_rank_of_no_known_process_is_one_of_its_communicator() -> None:
@@ -49,18 +50,10 @@ def test_the_gpus_of_one_process_are_ranks_of_their_own() -> None:
     assert said(status(([rank(n, 100, gpu=n) for n in range(4)], []))).ranks["responding"] == 4
 
 
-def test_a_job_without_communicators_has_no_ranks() -> None:
-    """It has just started."""
-    assert said(status()) == Collectives(dict.fromkeys(RAS_STATES, 0), 0)
-
-
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
         b"ERROR: nothing\n",
-        b"[]",
-        b"{}",
         b'{"communicators": 3}',
         b'{"communicators": [3]}',
         b'{"communicators": [{"ranks": 3}]}',
@@ -74,16 +67,10 @@ def test_what_is_no_status_is_refused(data: bytes) -> None:
         collectives(data)
 
 
+KEYS = st.sampled_from(["communicators", "ranks", "missing_ranks", "status", "pid", "host"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["communicators", "ranks", "missing_ranks", "status", "pid", "host"]),
-            inner,
-            max_size=4,
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=12,
 )
 
@@ -186,7 +173,7 @@ def test_what_was_said_holds_until_the_job_ends(caplog: pytest.LogCaptureFixture
     source.read_once()
     assert source.collectives() is None
     assert not source.state.up
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "source nccl-ras: the status of NCCL's RAS is no JSON",
         "source nccl-ras can be read again",
     ]

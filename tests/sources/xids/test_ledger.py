@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.model.reading import XidRecord
 from exporter.sources.xids.watch import MOST_UNPAIRED, PAIRING_SECONDS, Way, XidLedger
 from tests.clocks import ManualClock
-
-LEDGER = "exporter.sources.xids.watch"
 
 
 def test_counts_and_time_are_by_gpu_and_code() -> None:
@@ -25,13 +25,8 @@ def test_counts_and_time_are_by_gpu_and_code() -> None:
     ledger.note("GPU-b", 31, "nvml")
     records = ledger.records()
 
-    assert {
-        gpu: {code: r.count for code, r in found.items()} for gpu, found in records.items()
-    } == {
-        "GPU-a": {79: 2},
-        "GPU-b": {31: 1},
-    }
-    assert records["GPU-a"][79].last_timestamp_seconds == 1_000_010.0
+    last = XidRecord(1, 1_000_010.0)
+    assert records == {"GPU-a": {79: replace(last, count=2)}, "GPU-b": {31: last}}
 
 
 def test_records_do_not_change_once_they_are_handed_out() -> None:
@@ -99,10 +94,9 @@ def test_a_storm_is_counted_without_growth_and_with_few_lines(
 
     assert ledger.records()["GPU-a"][13].count == 10_001
     assert len(ledger._gpus["GPU-a"][13].unpaired) <= MOST_UNPAIRED
-    lines = [record.getMessage() for record in caplog.records if record.name == LEDGER]
-    assert len(lines) == 2
-    assert lines[0].startswith("GPU GPU-a: Xid 13: exception in the graphics or compute engine; ")
-    assert "(9999 more since the last such line)" in lines[1]
+    first, second = caplog.messages
+    assert first.startswith("GPU GPU-a: Xid 13: exception in the graphics or compute engine; ")
+    assert "(9999 more since the last such line)" in second
 
 
 def test_alerting_xids_are_warnings_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -115,7 +115,7 @@ def _open_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]
     def open_gpu(
         *, top: dict[str, Any] | None = None, missing: Sequence[str] = (), **device: Any
     ) -> Rig:
-        scenario = {**(top or {}), "devices": [device]}
+        scenario = {"devices": [device], **(top or {})}
         return Rig(FakeNvml(tmp_path, scenario, missing=missing, clock=START), monkeypatch)
 
     # The library sets what `activate` will have put there; undo both.

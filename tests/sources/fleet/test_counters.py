@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -55,14 +56,16 @@ class Bench:
         self.journal = Journal("GPU 0")
         self.gpu = OpenedGpu(None, Device(index=0, uuid="GPU-a", name="x"), shares, self.journal)
         self.first, self.second = Fake("first", shares), Fake("second", shares)
-        self.counters = Counters(
-            self.gpu,
-            enabled,
-            [
-                CounterRow("first", "", lambda gpu: self.first),
-                CounterRow("second", "", lambda gpu: self.second),
-            ],
-        )
+        self.opened: dict[str, OpenedGpu] = {}
+        rows = [
+            CounterRow(each.name, "", partial(self._open, each))
+            for each in (self.first, self.second)
+        ]
+        self.counters = Counters(self.gpu, enabled, rows)
+
+    def _open(self, source: Fake, gpu: OpenedGpu) -> Fake:
+        self.opened[source.name] = gpu
+        return source
 
     def read(self, count: int = 1) -> CountersRead:
         for _ in range(count):
@@ -167,33 +170,19 @@ def test_a_gpu_lost_while_opening_leaves_no_source_open() -> None:
 def test_a_source_can_ask_whether_a_preferred_one_measures_all_shares() -> None:
     """One that costs something rests meanwhile; a preferred one that falls silent wakes it."""
     bench = Bench(0, 1)
-    opened: dict[str, OpenedGpu] = {}
-    sources = {"first": bench.first, "second": bench.second}
-
-    def row(name: str) -> CounterRow:
-        def remember(gpu: OpenedGpu) -> Fake:
-            opened[name] = gpu
-            return sources[name]
-
-        return CounterRow(name, "", remember)
-
-    bench.counters = Counters(bench.gpu, ["first", "second"], [row("first"), row("second")])
     found = []
-
-    bench.read()
-    found.append(opened["second"].better())
-    bench.first.answering = {0}
-    bench.read(SILENT_READS)
-    found.append(opened["second"].better())
-    bench.first.answering = {0, 1}
-    bench.read()
-    found.append(opened["second"].better())
-    bench.first.shares = {0}
-    bench.read()
-    found.append(opened["second"].better())
+    for answering, shares, reads in (
+        ({0, 1}, {0, 1}, 1),
+        ({0}, {0, 1}, SILENT_READS),
+        ({0, 1}, {0, 1}, 1),
+        ({0, 1}, {0}, 1),
+    ):
+        bench.first.answering, bench.first.shares = set(answering), set(shares)
+        bench.read(reads)
+        found.append(bench.opened["second"].better())
 
     assert found == [True, False, True, False]
-    assert not opened["first"].better()
+    assert not bench.opened["first"].better()
 
 
 def test_counters_that_stand_still_give_way() -> None:

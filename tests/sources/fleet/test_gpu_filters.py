@@ -28,12 +28,8 @@ pytestmark = pytest.mark.usefixtures("often")
 UUIDS = ("GPU-a0", "GPU-b1", "GPU-c2")
 COUNTING = {"nvmlDeviceGetCount_v2"}
 ADDRESSES = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
-THREE = {
-    "devices": [
-        {"uuid": uuid, "pci_bus_id": address}
-        for uuid, address in zip(UUIDS, ADDRESSES, strict=True)
-    ]
-}
+GPUS = [{"uuid": uuid, "pci_bus_id": at} for uuid, at in zip(UUIDS, ADDRESSES, strict=True)]
+THREE = {"devices": GPUS}
 
 
 # Selection
@@ -122,7 +118,7 @@ def test_a_gpu_excluded_by_uuid_is_opened_once(
 ) -> None:
     """Its UUID is asked for, and nothing else, ever."""
     caplog.set_level(logging.INFO)
-    fleet, fake = start({"devices": [{"uuid": "GPU-a0"}]}, selection=Selection(exclude=("GPU-a0",)))
+    fleet, fake = start({"devices": GPUS[:1]}, selection=Selection(exclude=("GPU-a0",)))
     wait_until(lambda: settled(fleet) == {} and fake.calls().get("nvmlDeviceGetUUID"))
     wait_until(lambda: fleet.problem)
     for _ in range(20):
@@ -148,9 +144,8 @@ def test_entries_that_name_no_gpu_are_said_once(
     count = fake.calls()["nvmlDeviceGetCount_v2"]
     wait_until(lambda: fake.calls()["nvmlDeviceGetCount_v2"] > count + 3)
 
-    assert lines(caplog, "no GPU is") == [
-        "no GPU is 9 or GPU-typo, as --gpu.include or --gpu.exclude says"
-    ]
+    (line,) = lines(caplog, "no GPU is")
+    assert line == "no GPU is 9 or GPU-typo, as --gpu.include or --gpu.exclude says"
 
 
 def test_the_driver_is_initialised_again_without_those_left_out_or_asleep(
@@ -179,9 +174,7 @@ def test_a_gpu_that_falls_asleep_is_left_asleep(
     caplog.set_level(logging.INFO)
     busy = {"utilization": 50, "product": "v100-sxm2", "samples": {"enabled": False}}
     power_state(tmp_path, "active")
-    fleet, fake = start(
-        {"devices": [{"uuid": "GPU-a0", "pci_bus_id": ADDRESSES[0], **busy}]}, skip_suspended=True
-    )
+    fleet, fake = start({"devices": [{**GPUS[0], **busy}]}, skip_suspended=True)
     wait_until(lambda: settled(fleet) == {"GPU-a0": True})
     worker: Any = next(iter(fleet._slots)).current
     wait_until(lambda: settled(fleet) and worker._session._nvml.utilization.wants_burst)
@@ -230,9 +223,7 @@ def test_a_gpu_that_sleeps_at_the_start_is_not_woken(start: Start, tmp_path: Pat
 def test_the_only_gpu_asleep_gets_no_call_at_all(start: Start, tmp_path: Path) -> None:
     """A laptop: the driver is counted on, never asked."""
     power_state(tmp_path, "suspended")
-    fleet, fake = start(
-        {"devices": [{"uuid": "GPU-a0", "pci_bus_id": ADDRESSES[0]}]}, skip_suspended=True
-    )
+    fleet, fake = start({"devices": GPUS[:1]}, skip_suspended=True)
     wait_until(lambda: settled(fleet) == {} and any(each.problem for each in fleet.reports()))
     for _ in range(5):
         fleet.round(1.0)

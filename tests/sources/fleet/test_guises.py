@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,9 @@ from tests.fake_nvml import square
 from tests.rules.promtool import HOUR, STEP_SECONDS, Expected, check, selector
 from tests.rules.rules import RULES, RULES_BY_GROUP
 from tests.rules.scrapes import Scrapes
+from tests.sources.conftest import Open
 from tests.sources.fleet.test_published import Node
 
-Open = Callable[..., Any]
 GIB = 2**30
 WATCHED_SECONDS = 1.25 * HOUR
 """Longer than any alert waits."""

@@ -31,9 +31,7 @@ def _divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Divide
 
     def make(*layouts: Any, **more: Any) -> DividedNode:
         devices = [
-            {**HEALTHY, "mig": {"instances": layout, "current": int(layout is not None)}}
-            if layout is not None
-            else {**HEALTHY, "mig": {"current": 0}}
+            {**HEALTHY, "mig": {"instances": layout or [], "current": int(layout is not None)}}
             for layout in layouts
         ]
         nodes.append(DividedNode(tmp_path, monkeypatch, *devices, **more))
@@ -66,9 +64,8 @@ def test_a_layout_is_followed_in_the_next_round(
 
     assert found == [[None], [], [1, 2], [7, 8], [8], [None]]
     assert shares(node, 1) == [None]
-    infos = [labels for name, labels, _ in node.series() if name == "gpu_mig_info"]
-    assert infos == []
-    said = [entry.getMessage().partition(": ")[2] for entry in caplog.records]
+    assert "gpu_mig_info" not in {name for name, _, _ in node.series()}
+    said = [line.partition(": ")[2] for line in caplog.messages]
     assert said == [
         "MIG is on: no instance",
         "MIG is on: 3g.40gb, 3g.40gb",
@@ -123,12 +120,11 @@ def test_totals_never_fall_or_jump_while_the_layout_changes(divided: Divided) ->
                 if name.endswith("_total") and name.startswith("gpu_")
             }
             assert all(value >= 0 for value in now.values())
-            for key, value in now.items():
-                labels = dict(key[1])
-                if "gpu_instance" not in labels and key in last:
-                    assert value >= last[key], key
-                if key[0].endswith("_seconds_total") and key in last:
-                    assert value - last[key] <= 1.0 + 1e-6, key
+            for key in now.keys() & last.keys():
+                if "gpu_instance" not in dict(key[1]):
+                    assert now[key] >= last[key], key
+                if key[0].endswith("_seconds_total"):
+                    assert now[key] - last[key] <= 1.0 + 1e-6, key
             last = now
     energy = node.instances_of("gpu_energy_joules_total")
     assert energy == {None: pytest.approx(500 * 48, rel=0.1)}
@@ -297,12 +293,8 @@ def test_instances_of_others_have_a_state(
     states = node.gpu().states
 
     assert {group for group, state in states.items() if state == "no_permission"} == {
-        "memory_instance_1",
-        "memory_instance_5",
-        "memory_instance_13",
-        "compute_processes",
-        "graphics_processes",
-        "mps_processes",
+        *("memory_instance_1", "memory_instance_5", "memory_instance_13"),
+        *("compute_processes", "graphics_processes", "mps_processes"),
     }
     assert states["utilization"] == "mig"
     assert all(share.memory is None for share in node.gpu().shares)

@@ -11,13 +11,13 @@ import pytest
 
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import SlotReport, XidRecord
-from exporter.model.snapshot import Gpu, Share, ShareTotals
+from exporter.model.snapshot import Share, ShareTotals
 from exporter.publisher import Publisher, Rules
 from exporter.publisher.share import TrackedShare
 from exporter.specs import load_specs
 from tests.fake_nvml import fault, mean, square, steps
+from tests.sources.conftest import Open
 
-Open = Callable[..., Any]
 SPECS = load_specs()
 
 
@@ -58,29 +58,22 @@ class Node:
                 self.rig.advance(wait)
                 self.session.read_burst()
             self.rig.advance(due - self.rig.monotonic())
-            gpu = self.publisher.tick().gpus[0]
-        return share_of(gpu)
+            (share,) = self.publisher.tick().gpus[0].shares
+        return share
 
     @property
-    def _share(self) -> TrackedShare:
-        return next(iter(self.publisher._gpus.values())).shares[None]
+    def share(self) -> TrackedShare:
+        (share,) = next(iter(self.publisher._gpus.values())).shares.values()
+        return share
 
     @property
     def totals(self) -> ShareTotals:
-        return self._share.totals
-
-    def totals_of(self, gpu_instance: int | None) -> ShareTotals:
-        return next(iter(self.publisher._gpus.values())).shares[gpu_instance].totals
+        return self.share.totals
 
     @property
     def recent_since(self) -> float:
         """When the window of the recent means began."""
-        return self._share.recent._marks[0].monotonic
-
-
-def share_of(gpu: Gpu) -> Share:
-    (share,) = gpu.shares
-    return share
+        return self.share.recent._marks[0].monotonic
 
 
 @pytest.mark.parametrize("product", ["a100-sxm4-80gb", "v100-sxm2", "t4", "rtx-4090", "l40s"])
@@ -302,26 +295,25 @@ def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
 ) -> None:
     """Four jobs that hold the GPU only while they work, each gone with its last kernel."""
     times = jobs(3, 220)
-    load, held = work(*times), [*shared]
+    load = work(*times)
     counters = {"graphics": load, "sm": load, "dram": 0}
     device = {**shared, "utilization": load}
-    if "gpm" in held:
+    if "gpm" in shared:
         device |= {"gpm": counters}
-    if "mig" in held:
+    if "mig" in shared:
         device |= {"mig": {"instances": [{"gi": 1, "gpm": counters}]}}
     rig = open_gpu(**device)
     rig.advance(20)
     node = Node(rig, interval)
-    number = 1 if "mig" in held else None
     present = False
     while rig.monotonic() < times[-1][1] + 20:
         runs = any(start <= rig.monotonic() + interval < end for start, end in times)
         if runs != present:
             present = runs
-            entry = HELD | ({"gi": 1} if number else {})
+            entry = HELD | ({"gi": 1} if "mig" in shared else {})
             rig.fake.device(0, processes=[entry] if runs else [])
         node.tick()
-    totals = node.totals_of(number)
+    totals = node.totals
 
     idle = rig.monotonic() - 20 - sum(end - start for start, end in times)
     assert totals.idle_seconds is not None
@@ -355,7 +347,7 @@ def test_counters_that_stand_at_0_make_no_idle_time(
     rig.advance(20)
     node = Node(rig, interval, sleep=rig.advance)
     node.tick(round(300 / interval))
-    share, totals = node._share, node.totals
+    share, totals = node.share, node.totals
 
     believed = 4 * interval + 3 / duty + on + off
     assert share.derived.saturation is not None

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from exporter.model.snapshot import Ceilings
 from exporter.specs import load_specs
+from tests.sources.conftest import Open
 
 BOOK = load_specs()
-Open = Callable[..., Any]
 
 
 def ceilings(rig: Any) -> Ceilings | None:

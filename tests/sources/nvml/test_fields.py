@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import pynvml
@@ -14,8 +13,8 @@ import pytest
 
 from exporter.sources.nvml import fields, gpm, utilization
 from exporter.sources.nvml.fields import FieldBatch, decode
+from tests.sources.conftest import Open
 
-Open = Callable[..., Any]
 ENERGY = (83, 0)
 MEMORY_TEMPERATURE = (82, 0)
 POWER = (185, 0)
@@ -135,9 +134,7 @@ def test_refused_field_leaves_and_is_logged_once(
 
     assert batch.fields == (ENERGY,)
     assert rig.journal.states == {"fields": "no_permission"}
-    assert [entry.getMessage() for entry in caplog.records] == [
-        "GPU 0 cannot be read in part: fields (no permission)"
-    ]
+    assert caplog.messages == ["GPU 0 cannot be read in part: fields (no permission)"]
 
 
 @pytest.mark.parametrize("code", [6, 10, 19, 21, 27, 29])
@@ -168,7 +165,7 @@ def test_failing_field_is_counted_and_costs_no_other(
         rig.journal.log_changes()
 
     assert rig.failures == {"nvml": 3}
-    assert [entry.getMessage() for entry in caplog.records] == [
+    assert caplog.messages == [
         "GPU 0 cannot be read in part: fields (field 82: Unknown Error)",
         "GPU 0: can be read again: fields",
     ]

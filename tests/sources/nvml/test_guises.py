@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from exporter.model.reading import Memory
 from exporter.sources.nvml.reader import NvmlReading, NvmlSource
 from exporter.specs import load_specs
 from tests.fake_nvml import fault
+from tests.sources.conftest import Open
 
-Open = Callable[..., Any]
 BOOK = load_specs()
 GIB = 2**30
 HOST = Memory(120 * GIB, 60 * GIB, 60 * GIB, unified=True)
@@ -132,17 +131,6 @@ def test_a_default_clock_below_the_clock_that_it_runs_at(open_gpu: Open) -> None
     clocks = read_clocks(vitals, ceilings, source.device)
     assert (clocks.ratio("tensor"), clocks.ratio("fma")) == (1.0, 1.0)
     assert vitals.throttle_reasons == frozenset()
-
-
-@pytest.mark.parametrize("product", ["t4", "a10"])
-@pytest.mark.parametrize("answer", [None, 0])
-def test_memory_without_a_sensor_has_no_temperature(
-    open_gpu: Open, product: str, answer: int | None
-) -> None:
-    """Some drivers have no such field, some say 0."""
-    rig = open_gpu(product=product, temperature={"memory": answer})
-
-    assert read(rig.source(), rig).vitals.temperatures_celsius.keys() == {"gpu"}
 
 
 def test_the_hosts_memory_is_no_answer_of_the_driver(open_gpu: Open, procfs: str) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,7 @@ from exporter.model.reading import Health
 from exporter.sources.nvml.board import HealthReader
 from exporter.sources.nvml.links import fabric_health
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
-
-Open = Callable[..., Any]
+from tests.sources.conftest import Open
 
 
 def reader(rig: Any, links: int = 18) -> HealthReader:
@@ -52,28 +50,16 @@ def test_a_sound_h100(open_gpu: Open) -> None:
 
 def test_a_sick_h100(open_gpu: Open) -> None:
     """Each reading is the driver's own; SRAM is the sum of parity and SEC-DED errors."""
+    errors = {"volatile_cor": 2, "volatile_unc_parity": 3, "volatile_unc_secded": 4}
+    lifetime = {"aggregate_cor": 20, "aggregate_unc_parity": 30, "aggregate_unc_secded": 40}
+    rows = {"correctable": 1, "uncorrectable": 2, "pending": 1, "failure": 1}
     rig = open_gpu(
         ecc={
             "volatile": {"corrected": {"dram": 5, "sram": 999}, "uncorrected": {"dram": 1}},
             "aggregate": {"corrected": {"dram": 50}, "uncorrected": {"dram": 10}},
         },
-        sram={
-            "volatile_cor": 2,
-            "volatile_unc_parity": 3,
-            "volatile_unc_secded": 4,
-            "aggregate_cor": 20,
-            "aggregate_unc_parity": 30,
-            "aggregate_unc_secded": 40,
-            "bucket_l2": 70,
-            "threshold_exceeded": 1,
-        },
-        remapped_rows={
-            "correctable": 1,
-            "uncorrectable": 2,
-            "pending": 1,
-            "failure": 1,
-            "histogram": [600, 30, 7, 2, 1],
-        },
+        sram={**errors, **lifetime, "bucket_l2": 70, "threshold_exceeded": 1},
+        remapped_rows={**rows, "histogram": [600, 30, 7, 2, 1]},
         unrepairable_memory=1,
         recovery_action=4,
         nvlink={"inactive": [3, 17]},
@@ -116,11 +102,8 @@ def test_v100(open_gpu: Open, missing: tuple[str, ...]) -> None:
     assert health.ecc_lifetime_errors["uncorrected"] == {"dram": 4, "sram": 6}
     assert health.retired_pages == {"single_bit": 1, "double_bit": 3}
     assert health.retired_pages_pending is True
-    assert (health.remapped_rows, health.row_remap_pending, health.row_remap_banks) == (
-        {},
-        None,
-        {},
-    )
+    assert (health.remapped_rows, health.row_remap_banks) == ({}, {})
+    assert health.row_remap_pending is None
     assert health.sram_error_threshold_exceeded is None
     assert (health.fabric_state, health.fabric_healthy) == (None, None)
     assert rig.journal.states["row_remap"] == "unsupported"
@@ -152,12 +135,10 @@ def test_a_gpu_without_ecc_has_no_errors_to_count(open_gpu: Open) -> None:
     assert health == Health(recovery_action=0)
     absent = "ecc sram_status row_remap retired_pages unrepairable_memory fabric"
     assert rig.journal.states == dict.fromkeys(absent.split(), "unsupported")
+    again = reader(rig, links=0)
+    again.read()
     rig.calls()
-    reader_again = HealthReader(rig.handle, 0, rig.journal)
-    reader_again.read()
-    first = sum(rig.calls().values())
-    reader_again.read()
-    assert first > 10
+    again.read()
     assert sum(rig.calls().values()) == 1  # only the recovery action is asked again
 
 
@@ -210,8 +191,7 @@ def test_a_refused_field_has_its_state(open_gpu: Open, code: int, state: str) ->
     rig = open_gpu(fields={"230": {"error": code}})
     sick = reader(rig)
 
-    assert sick.read().recovery_action is None
-    assert sick.read().recovery_action is None
+    assert [sick.read().recovery_action for _ in range(2)] == [None, None]
     assert rig.journal.states["recovery_action"] == state
 
 
@@ -242,26 +222,16 @@ def test_fabric(open_gpu: Open, missing: tuple[str, ...]) -> None:
     """The domain and the clique are known once the registration is completed."""
     cluster = "0a1b2c3d-0000-4000-8000-00000000000f"
     rig = open_gpu(missing=missing, fabric={"cluster_uuid": cluster, "clique": 7, "state": 2})
-    health = reader(rig).read()
-    assert (health.fabric_state, health.fabric_healthy, health.fabric_cluster_uuid) == (
-        2,
-        None,
-        None,
-    )
+    found = []
+    for change in ({}, {"state": 3, "health_summary": 2}, {"status": 999}):
+        rig.fake.device(0, fabric=change)
+        read = reader(rig).read()
+        registered = read.fabric_cluster_uuid, read.fabric_clique
+        found.append((read.fabric_state, read.fabric_healthy, *registered))
 
-    rig.fake.device(0, fabric={"state": 3, "health_summary": 2})
-    health = reader(rig).read()
-    assert (health.fabric_state, health.fabric_cluster_uuid, health.fabric_clique) == (
-        3,
-        cluster,
-        7,
-    )
     # The oldest call knows nothing of health.
-    assert health.fabric_healthy is (None if missing else False)
-
-    rig.fake.device(0, fabric={"status": 999})
-    health = reader(rig).read()
-    assert (health.fabric_healthy, health.fabric_cluster_uuid) == (False, None)
+    healthy = None if missing else False
+    assert found == [(2, None, None, None), (3, healthy, cluster, 7), (3, False, None, None)]
 
 
 def test_no_fabric_is_unsupported(open_gpu: Open) -> None:
@@ -291,12 +261,3 @@ WELL = 0b0001_10_10_10_10
 def test_fabric_health(summary: int, mask: int, healthy: bool | None) -> None:
     """The summary counts; without one, each known part of the mask must be well."""
     assert fabric_health(summary, mask) is healthy
-
-
-def test_with_mig_the_health_is_the_boards(open_gpu: Open) -> None:
-    """It is read from the board, not from its instances."""
-    rig = open_gpu(mig={"instances": [{"gi": 1}]})
-    health = rig.session().read().health
-
-    assert health.row_remap_pending is False
-    assert health.ecc_errors_total == none("corrected", "uncorrected")

@@ -117,37 +117,6 @@ def test_hanging_initialisation_blocks_nobody_else(
     assert library.device_count() == 1
 
 
-def link(target: Path, build: Path) -> None:
-    """Let the name lead to another file, as a driver update does."""
-    scratch = target.with_suffix(".new")
-    scratch.symlink_to(build)
-    scratch.replace(target)
-
-
-def has_margin(library: Library) -> bool:
-    try:
-        pynvml.nvmlDeviceGetMarginTemperature(library.handle(0))
-    except pynvml.NVMLError_FunctionNotFound:
-        return False
-    return True
-
-
-def test_updated_driver_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a driver update the next start uses the file that the name leads to then."""
-    fake = FakeNvml(tmp_path, {})
-    fake.activate(monkeypatch)
-    builds = [build(DRIVER_535), fake.library]
-    target = tmp_path / "libnvidia-ml.so.1"
-    library = Library(str(target))
-    seen = []
-    for number in (0, 0, 1, 1, 0, 1):
-        link(target, builds[number])
-        library.start()
-        seen.append(has_margin(library))
-
-    assert seen == [False, False, True, True, False, True]
-
-
 def run(code: str, environment: dict[str, str]) -> str:
     """What a fresh Python prints: only there nothing was loaded before."""
     done = subprocess.run(
@@ -167,7 +136,7 @@ import os
 import pynvml
 from exporter.sources.nvml.library import Library
 
-library = Library()
+library = Library(PATH)
 for version in ("535", "580", "535"):
     os.symlink(f"libnvidia-ml.so.{version}", "new")
     os.replace("new", "libnvidia-ml.so.1")
@@ -180,15 +149,17 @@ for version in ("535", "580", "535"):
 """
 
 
-def test_update_is_found_behind_the_bare_name(tmp_path: Path) -> None:
-    """Without a flag the linker finds the library; after an update its new file is loaded."""
+@pytest.mark.parametrize("named", [True, False])
+def test_an_updated_driver_is_loaded_anew(tmp_path: Path, named: bool) -> None:
+    """The file that the name leads to by now, which a flag names, or the linker finds."""
     fake = FakeNvml(tmp_path, {})
     folder = tmp_path / "driver"
     folder.mkdir()
     shutil.copy(build(DRIVER_535), folder / "libnvidia-ml.so.535")
     shutil.copy(fake.library, folder / "libnvidia-ml.so.580")
-    environment = {**fake.environment(), "LD_LIBRARY_PATH": str(folder)}
-    printed = run(f"import os; os.chdir({str(folder)!r})" + UPDATE, environment)
+    environment = {**fake.environment(), "LD_LIBRARY_PATH": "" if named else str(folder)}
+    path = str(folder / "libnvidia-ml.so.1") if named else None
+    printed = run(f"import os; os.chdir({str(folder)!r}); PATH = {path!r}" + UPDATE, environment)
 
     assert printed.split("\n")[:3] == ["old 1", "new 2", "old 3"]
 

@@ -155,17 +155,6 @@ def test_a_driver_that_does_not_say(
     assert read.rig.journal.states == {GROUP: state}
 
 
-def test_a_list_that_outgrows_its_array(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for again, and the room stays."""
-    monkeypatch.setattr(module, "ENTRIES", 2)
-    listed = [{"pid": pid, "sm": 1} for pid in range(100, 150)]
-    read = Reader(open_gpu(processes=listed))
-    read()
-    read.rig.calls()
-    assert set(read().values()) == {0.01}
-    assert read.rig.calls()[CALL] == 1
-
-
 def test_a_clock_that_is_set_back(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's stamps are of the host's clock: it begins anew, and nobody reads 0 meanwhile."""
     now = START + 100.0

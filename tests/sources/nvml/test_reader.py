@@ -22,10 +22,21 @@ from exporter.sources.nvml.reader import (
     NvmlSource,
 )
 from tests.fake_nvml import DRIVER_470, DRIVER_535, DRIVER_550, fault
+from tests.sources.conftest import Open
 
-Open = Callable[..., Any]
 GIB = 2**30
 KIB = 1024
+TOTAL, RESERVED = 85520809984, 687865856
+THROTTLE = {
+    "sync_boost": 0.01,
+    "board_limit": 0.02,
+    "reliability": 0.03,
+    "thermal": 0.07,
+    "low_utilization": 0.08,
+    "sw_thermal": 0.04,
+    "hw_thermal": 0.05,
+    "hw_power_brake": 0.06,
+}
 BUSY: dict[str, Any] = {
     "utilization": 60,
     "memory_utilization": 20,
@@ -39,17 +50,7 @@ BUSY: dict[str, Any] = {
     "temperature": {"gpu": 65, "memory": 71, "margin": 22},
     "clocks": {"graphics": 1700, "sm": 1710, "memory": 2619, "video": 1400},
     "clock_event_reasons": 0x1FF,
-    "throttle": {
-        "power": 0.5,
-        "sync_boost": 0.01,
-        "board_limit": 0.02,
-        "reliability": 0.03,
-        "thermal": 0.07,
-        "low_utilization": 0.08,
-        "sw_thermal": 0.04,
-        "hw_thermal": 0.05,
-        "hw_power_brake": 0.06,
-    },
+    "throttle": {"power": 0.5, **THROTTLE},
     "memory": {"used": 10 * GIB},
     "bar1": {"used": 5, "total": 9},
     "power_limits": {"enforced": 650},
@@ -69,6 +70,10 @@ BUSY: dict[str, Any] = {
     },
     "processes": [{"pid": 1, "bytes": GIB}],
 }
+PCIE_ERRORS = (
+    *("correctable", "nak_received", "receiver", "bad_tlp", "nak_sent", "bad_dllp"),
+    *("non_fatal", "fatal", "unsupported_request", "lcrc", "lane"),
+)
 FAST = {
     "nvmlDeviceGetMemoryInfo_v2": "memory",
     "nvmlDeviceGetFieldValues": "fields",
@@ -105,12 +110,8 @@ OLDER = {
 }
 NONE_COUNTED: frozenset[str] = frozenset()
 LOST = [
-    (15, DeviceGone),
-    (16, DeviceGone),
-    (28, DeviceGone),
-    (1, LibraryUnavailable),
-    (9, LibraryUnavailable),
-    (18, LibraryUnavailable),
+    *((code, DeviceGone) for code in (15, 16, 28)),
+    *((code, LibraryUnavailable) for code in (1, 9, 18)),
 ]
 about: Any = pytest.approx
 
@@ -125,10 +126,6 @@ def read(source: NvmlSource, rig: Any, counted: frozenset[str] = NONE_COUNTED) -
 
 def vitals(source: NvmlSource, rig: Any) -> Vitals:
     return read(source, rig).vitals
-
-
-def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
 
 
 def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
@@ -154,26 +151,12 @@ def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
         mean_sm_clock_hertz=about(1710e6),
         throttle_reasons=frozenset(
             (
-                "sw_power_cap",
-                "hw_slowdown",
-                "sync_boost",
-                "sw_thermal",
-                "hw_thermal",
-                "hw_power_brake",
+                *("sw_power_cap", "hw_slowdown", "sync_boost"),
+                *("sw_thermal", "hw_thermal", "hw_power_brake"),
             )
         ),
         throttle_seconds=about(
-            {
-                "sw_power_cap": 5.0,
-                "sync_boost": 0.1,
-                "board_limit": 0.2,
-                "reliability": 0.3,
-                "thermal": 0.7,
-                "low_utilization": 0.8,
-                "sw_thermal": 0.4,
-                "hw_thermal": 0.5,
-                "hw_power_brake": 0.6,
-            }
+            {name: 10 * rate for name, rate in THROTTLE.items()} | {"sw_power_cap": 5.0}
         ),
         nvlink_transmit_bytes_total=180 * KIB,
         nvlink_receive_bytes_total=360 * KIB,
@@ -188,21 +171,12 @@ def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
         pcie_generation=4,
         pcie_width=8,
         pcie_replays_total=7,
-        pcie_errors_total={
-            **dict.fromkeys(
-                ("nak_received", "receiver", "bad_tlp", "nak_sent", "bad_dllp", "non_fatal"), 0
-            ),
-            **dict.fromkeys(("unsupported_request", "lcrc", "lane"), 0),
-            "correctable": 9,
-            "fatal": 1,
-        },
+        pcie_errors_total=dict.fromkeys(PCIE_ERRORS, 0) | {"correctable": 9, "fatal": 1},
         pcie_link_recoveries_total=8,
         nvlink_errors_total={"crc_flit": 1, "crc_data": 2, "replay": 3, "recovery": 4},
     )
-    total, reserved = 85520809984, 687865856
-    assert found.memory == {
-        None: Memory(total, 10 * GIB, total - reserved - 10 * GIB, reserved),
-    }
+    free = TOTAL - RESERVED - 10 * GIB
+    assert found.memory == {None: Memory(TOTAL, 10 * GIB, free, RESERVED)}
     assert found.processes == {None: (Process(1, "compute", GIB),)}
     assert (rig.journal.states, rig.failures) == ({}, {})
 
@@ -253,14 +227,12 @@ def test_older_drivers(open_gpu: Open, missing: tuple[str, ...], states: dict[st
     assert found.vitals.throttle_reasons is not None
     assert "sw_power_cap" in found.vitals.throttle_reasons
     assert found.board.fan_speed_ratios == ((0.4,) if missing is DRIVER_470 else (0.4, 0.6))
-    memory = found.memory[None]
-    assert memory is not None
-    reserved = 687865856
-    assert memory.total_bytes == 85520809984
-    if missing is DRIVER_470:
-        assert (memory.used_bytes, memory.reserved_bytes) == (10 * GIB + reserved, None)
-    else:
-        assert (memory.used_bytes, memory.reserved_bytes) == (10 * GIB, reserved)
+    used, reserved = 10 * GIB, RESERVED
+    free = TOTAL - used - reserved
+    old = Memory(TOTAL, used + reserved, free, None)
+    assert found.memory[None] == (
+        old if missing is DRIVER_470 else Memory(TOTAL, used, free, reserved)
+    )
     assert found.processes is not None
     assert len(found.processes[None]) == 1
 
@@ -322,7 +294,7 @@ def test_each_call_may_be_refused_for_good(
     rig.fake.update(faults=[fault(name, error=code) for name in calls])
     source = rig.source()
     found = read(source, rig)
-    logged = len(lines(caplog))
+    logged = len(caplog.messages)
     rig.calls()
     rig.advance(1)
     read(source, rig)
@@ -333,7 +305,7 @@ def test_each_call_may_be_refused_for_good(
     else:
         assert states[group] == ("no_permission" if code == 4 else "unsupported")
         assert not set(calls) & rig.calls().keys() - {"nvmlDeviceGetFieldValues"}
-    assert logged == len(lines(caplog)) == len(set(lines(caplog)))
+    assert logged == len(caplog.messages) == len(set(caplog.messages))
     assert (logged > 0) == (code == 4)
     assert (rig.failures.get("nvml", 0) > 0) == (code == 4 and group != "mig")
     assert found.vitals.power_watts == 500.0
@@ -341,11 +313,7 @@ def test_each_call_may_be_refused_for_good(
 
 IMPOSSIBLE: list[tuple[dict[str, Any], str, Callable[[NvmlReading], object]]] = [
     ({"power": 4294967.295, "fields": {"185": None}}, "power", lambda r: r.vitals.power_watts),
-    (
-        {"power_limits": {"enforced": 4294967.295}},
-        "power_limit",
-        lambda r: r.board.power_limit_watts,
-    ),
+    ({"power_limits": {"enforced": 2**32}}, "power_limit", lambda r: r.board.power_limit_watts),
     ({"temperature": {"gpu": 255}}, "temperature", lambda r: r.vitals.temperature_celsius),
     ({"clocks": {"sm": 4294967295}}, "sm_clock", lambda r: r.vitals.clock_hertz.get("sm")),
     ({"energy": 1e14, "fields": {"83": None}}, "energy", lambda r: r.vitals.energy_joules),
@@ -394,7 +362,7 @@ def test_each_call_may_fail(open_gpu: Open, caplog: pytest.LogCaptureFixture, ca
 
     assert rig.failures["nvml"] >= 3
     assert rig.failures["nvml"] % 3 == 0
-    assert len(lines(caplog)) == len(set(lines(caplog))) <= 4
+    assert len(caplog.messages) == len(set(caplog.messages)) <= 4
     celsius = None if call == "nvmlDeviceGetTemperatureV" else 65.0
     assert found.vitals.temperature_celsius == celsius
 
@@ -537,17 +505,3 @@ def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
     assert rig.journal.states == {"utilization": "mig"}
     assert rig.calls()["nvmlDeviceGetMemoryInfo_v2"] == 2
     assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
-
-
-def test_static_reading_keeps_the_sources(open_gpu: Open) -> None:
-    """The identity is read again without losing the running utilization."""
-    rig = open_gpu(utilization=50)
-    rig.advance(5)
-    source = rig.source()
-    read(source, rig)
-    rig.advance(1)
-    source.read_static()
-    found = vitals(source, rig)
-
-    assert found.utilization is not None
-    assert found.utilization.seconds == pytest.approx(1.0)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from exporter.sources.nvml.utilization import (
     UtilizationReader,
 )
 from tests.fake_nvml import fault, mean, square
-from tests.sources.conftest import START
+from tests.sources.conftest import START, Open
 
-Open = Callable[..., Any]
 NO_BUFFER = {"enabled": 0}
 about: Any = pytest.approx
 
@@ -113,24 +111,6 @@ def test_only_the_missing_buffer_is_polled_for(open_gpu: Open) -> None:
     assert utilization.memory_upper_ratio == pytest.approx(0.11 + 0.1)
     assert utilization.seconds == pytest.approx(10.0)
     assert found.wants_burst
-
-
-@pytest.mark.parametrize("interval", [5.0, 30.0])
-def test_long_intervals_lose_no_sample(open_gpu: Open, interval: float) -> None:
-    """The buffer holds 17 s: it is read before it is overwritten, clocks too."""
-    load = square(period=14, duty=0.5, high=100)
-    clock = square(period=14, duty=0.5, high=1800, low=600)
-    rig = open_gpu(utilization=load, clocks={"sm": clock})
-    rig.advance(5)
-    found = reader(rig)
-    known(found, rig)
-    for _ in range(4):
-        before = rig.monotonic()
-        utilization = polled(found, rig, interval)
-        truth = mean(load, before, rig.monotonic()) / 100
-        assert utilization.seconds == pytest.approx(interval, abs=0.2)
-        assert utilization.ratio == pytest.approx(truth, abs=0.04)
-        assert truth <= utilization.upper_ratio <= truth + 0.06
 
 
 def test_no_burst_with_the_buffer(open_gpu: Open) -> None:

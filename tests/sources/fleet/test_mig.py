@@ -223,39 +223,6 @@ def test_a_gpu_that_cannot_be_opened_at_once_does_not_flap(
     assert not node.gpu().up
 
 
-def test_what_the_look_costs(divided: Divided) -> None:
-    """One call a round where MIG is off, none without MIG, six for each MIG device."""
-    cost = {}
-    for name, device in {
-        "none": {"product": "t4"},
-        "off": {},
-        "seven": {"mig": {"instances": SEVEN}},
-    }.items():
-        node = divided(None)
-        node.fake.write({"devices": [device]})
-        node.tick(2)
-        node.calls()
-        node.tick(8)
-        calls = node.calls()
-        cost[name] = {
-            call: count / 8
-            for call, count in calls.items()
-            if ("Mig" in call and "Gpm" not in call) or call == "nvmlDeviceGetAttributes_v2"
-        }
-        node.close()
-
-    assert cost == {
-        "none": {},
-        "off": {"nvmlDeviceGetMigMode": 1},
-        "seven": {
-            "nvmlDeviceGetMigMode": 1,
-            "nvmlDeviceGetMaxMigDeviceCount": 1,
-            "nvmlDeviceGetMigDeviceHandleByIndex": 7,
-            "nvmlDeviceGetAttributes_v2": 7,
-        },
-    }
-
-
 def test_a_driver_that_is_slow_to_say_is_asked_less_often(
     divided: Divided, monkeypatch: pytest.MonkeyPatch
 ) -> None:

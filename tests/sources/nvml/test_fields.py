@@ -23,13 +23,8 @@ POWER = (185, 0)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("double", 2.5),
-        ("uint", 2**32 - 2),
-        ("ulong", 2**40),
-        ("ull", 2**50),
-        ("sll", 2**40),
-        ("int", 7),
-        ("ushort", 65534),
+        *(("double", 2.5), ("int", 7), ("uint", 2**32 - 2), ("ushort", 65534)),
+        *(("ulong", 2**40), ("ull", 2**50), ("sll", 2**40)),
     ],
 )
 def test_every_value_type_is_read(open_gpu: Open, kind: str, value: float) -> None:
@@ -39,19 +34,23 @@ def test_every_value_type_is_read(open_gpu: Open, kind: str, value: float) -> No
     assert FieldBatch(rig.handle, [ENERGY], rig.journal).read() == {ENERGY: value}
 
 
+def opened(open_gpu: Open, memory_temperature: Any) -> tuple[Any, FieldBatch]:
+    """A GPU, and the batch of its memory's temperature, which answers so, and its energy."""
+    rig = open_gpu(fields={"82": memory_temperature}, energy=3)
+    return rig, FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+
+
 def test_signed_values_are_read(open_gpu: Open) -> None:
     """A memory may be colder than water freezes."""
-    rig = open_gpu(fields={"82": {"value": -7, "type": "int"}})
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE], rig.journal)
+    _, batch = opened(open_gpu, {"value": -7, "type": "int"})
 
-    assert batch.read() == {MEMORY_TEMPERATURE: -7}
+    assert batch.read() == {MEMORY_TEMPERATURE: -7, ENERGY: 3000}
 
 
 @pytest.mark.parametrize("code", [2, 3, 4, 15, 999])
 def test_field_that_answered_once_stays_whatever_it_says_later(open_gpu: Open, code: int) -> None:
     """It costs no call: when it answers again, it is read again."""
-    rig = open_gpu(energy=3, fields={"82": 44})
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    rig, batch = opened(open_gpu, 44)
     batch.read()
     rig.fake.device(0, fields={"82": {"error": code}})
     assert batch.read() == {ENERGY: 3000}
@@ -65,8 +64,7 @@ def test_field_that_never_answered_is_tried_again(
     open_gpu: Open, code: int, seconds: float
 ) -> None:
     """A field that was refused at first is read when it answers later."""
-    rig = open_gpu(energy=3, fields={"82": {"error": code}})
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    rig, batch = opened(open_gpu, {"error": code})
     batch.read()
     rig.fake.device(0, fields={"82": 45})
     rig.advance(seconds - 1)
@@ -113,8 +111,7 @@ def test_impossible_values_are_absent(open_gpu: Open, field: int, value: float) 
 @pytest.mark.parametrize("code", [2, 3, 13, 25, 26])
 def test_fields_that_never_answer_leave(open_gpu: Open, code: int) -> None:
     """A field that this GPU lacks is asked for once."""
-    rig = open_gpu(fields={"82": {"error": code}}, energy=3)
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    rig, batch = opened(open_gpu, {"error": code})
 
     assert batch.read() == {ENERGY: 3000}
     assert batch.fields == (ENERGY,)
@@ -140,8 +137,7 @@ def test_refused_field_leaves_and_is_logged_once(
 @pytest.mark.parametrize("code", [6, 10, 19, 21, 27, 29])
 def test_field_that_is_not_there_now_stays(open_gpu: Open, code: int) -> None:
     """A field that does not answer this round is asked again."""
-    rig = open_gpu(fields={"82": {"error": code}}, energy=3)
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    rig, batch = opened(open_gpu, {"error": code})
     assert batch.read() == {ENERGY: 3000}
     rig.fake.device(0, fields={"82": 44})
 
@@ -154,8 +150,7 @@ def test_failing_field_is_counted_and_costs_no_other(
 ) -> None:
     """An unknown code of one field is a failure: counted each read, logged once each way."""
     caplog.set_level(logging.INFO)
-    rig = open_gpu(fields={"82": {"error": 999}}, energy=3)
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal, "fields")
+    rig, batch = opened(open_gpu, {"error": 999})
     for _ in range(3):
         assert batch.read() == {ENERGY: 3000}
         rig.journal.log_changes()
@@ -174,8 +169,7 @@ def test_failing_field_is_counted_and_costs_no_other(
 @pytest.mark.parametrize("code", [1, 9, 15, 16, 18, 28])
 def test_field_that_says_that_all_is_lost_fails_alone(open_gpu: Open, code: int) -> None:
     """Whether the GPU or the library is lost, calls say; the other fields are read."""
-    rig = open_gpu(energy=3, fields={"82": {"error": code}})
-    batch = FieldBatch(rig.handle, [MEMORY_TEMPERATURE, ENERGY], rig.journal)
+    rig, batch = opened(open_gpu, {"error": code})
     assert batch.read() == {ENERGY: 3000}
     rig.journal.log_changes()
     assert rig.failures == {"nvml": 1}

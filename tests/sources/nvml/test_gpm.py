@@ -31,6 +31,19 @@ PIPES = {
     "fp16": 15,
     "dram": 70,
 }
+RATIOS = {
+    "sm": 0.8,
+    "integer": 0.2,
+    "tensor": 0.5,
+    "hmma": 0.3,
+    "imma": 0.12,
+    "dmma": 0.06,
+    "dfma": 0.02,
+    "fp64": 0.05,
+    "fp32": 0.25,
+    "fp16": 0.15,
+}
+"""Of PIPES, by the names of `Activity`: those that the driver also counts in cycles."""
 CLOCK_HERTZ = 1980e6
 LOST = [(15, DeviceGone), (18, LibraryUnavailable)]
 about: Any = pytest.approx
@@ -51,14 +64,8 @@ def window(rig: Any, source: GpmSource, seconds: float = 1.0) -> Activity:
 
 def test_every_activity_is_the_mean_between_two_reads(open_gpu: Open) -> None:
     """Percents become ratios, rates become bytes moved in the time between the samples."""
-    traffic = {
-        "pcie_tx": 3 * MIB,
-        "pcie_rx": 5 * MIB,
-        "nvlink_tx": 7 * MIB,
-        "nvlink_rx": 11 * MIB,
-        "c2c_data_tx": 13 * MIB,
-        "c2c_data_rx": 17 * MIB,
-    }
+    links = ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx", "c2c_data_tx", "c2c_data_rx")
+    traffic = {name: n * MIB for name, n in zip(links, (3, 5, 7, 11, 13, 17), strict=True)}
     engines = {"nvdec": [70, 0, 0, 0, 0, 0, 0], "nvjpg": 14, "ofa": 9, "nvenc": 8}
     rig = open_gpu(
         gpm={**PIPES, **traffic, **engines}, c2c={"links": 10}, engines={"nvenc": 1, "ofa": 1}
@@ -72,18 +79,9 @@ def test_every_activity_is_the_mean_between_two_reads(open_gpu: Open) -> None:
         source="gpm",
         seconds=2.0,
         engine=0.9,
-        sm=0.8,
         occupancy=0.4,
         dram=0.7,
-        tensor=0.5,
-        fp64=0.05,
-        fp32=0.25,
-        fp16=0.15,
-        integer=0.2,
-        hmma=0.3,
-        imma=0.12,
-        dmma=0.06,
-        dfma=0.02,
+        **RATIOS,
         encoder=0.08,
         decoder=about(0.1),
         jpeg=about(0.14),
@@ -196,19 +194,7 @@ def test_cumulative_cycles_give_exact_ratios(open_gpu: Open, cycles: str) -> Non
     assert found.elapsed_cycles == pytest.approx(
         2 * CLOCK_HERTZ * (132 if cycles == "summed" else 1), rel=1e-6
     )
-    ratios = {
-        "sm": 0.8,
-        "integer": 0.2,
-        "tensor": 0.5,
-        "hmma": 0.3,
-        "imma": 0.12,
-        "dmma": 0.06,
-        "dfma": 0.02,
-        "fp64": 0.05,
-        "fp32": 0.25,
-        "fp16": 0.15,
-    }
-    assert {name: getattr(found, name) for name in ratios} == pytest.approx(ratios, rel=1e-6)
+    assert {name: getattr(found, name) for name in RATIOS} == pytest.approx(RATIOS, rel=1e-6)
     assert found.dram == 0.7
 
 
@@ -359,32 +345,23 @@ def test_metric_that_says_that_all_is_lost_is_absent_alone(
     assert found.tensor is not None
 
 
-def mig(**second: Any) -> dict[str, Any]:
-    return {
-        "mig": {
-            "instances": [
-                {"gi": 1, "gpm": {**PIPES, "nvdec": 70}, "sm_count": 60},
-                {"gi": 5, "gpm": {"sm": 10, **second}, "sm_count": 16},
-            ]
-        },
-        "gpm": {"cumulative": 1},
-    }
+INSTANCES = [
+    {"gi": 1, "gpm": {**PIPES, "nvdec": 70}, "sm_count": 60},
+    {"gi": 5, "gpm": {"sm": 10}, "sm_count": 16},
+]
+MIG = {"mig": {"instances": INSTANCES}, "gpm": {"cumulative": 1}}
 
 
 def test_instances_have_windows_of_their_own(open_gpu: Open) -> None:
     """Under MIG each GPU instance is measured by itself, without the traffic of links."""
-    rig = open_gpu(**mig())
+    rig = open_gpu(**MIG)
     source = rig.gpm(1, 5)
-    read(source, rig)
-    rig.advance(1)
-    read(source, rig)
-    rig.advance(1)
-    found = read(source, rig)
+    for _ in range(3):
+        found = read(source, rig)
+        rig.advance(1)
 
-    assert found[1].tensor == pytest.approx(0.5)
-    assert found[5].sm == pytest.approx(0.1)
-    assert found[1].pcie_transmit_bytes is None
-    assert found[1].nvlink_transmit_bytes is None
+    assert (found[1].tensor, found[5].sm) == (about(0.5), about(0.1))
+    assert (found[1].pcie_transmit_bytes, found[1].nvlink_transmit_bytes) == (None, None)
     assert found[1].elapsed_cycles == pytest.approx(CLOCK_HERTZ * 60, rel=1e-6)
     assert (source.measures(1), source.measures(None)) == (True, False)
 
@@ -394,7 +371,7 @@ def test_fault_of_one_instance_leaves_the_others(
 ) -> None:
     """An instance that vanished is given up alone, and its samples are freed."""
     caplog.set_level(logging.INFO)
-    rig = open_gpu(**mig())
+    rig = open_gpu(**MIG)
     source = rig.gpm(1, 5, 6)
     for _ in range(3):
         found = read(source, rig)
@@ -408,7 +385,7 @@ def test_fault_of_one_instance_leaves_the_others(
 
 def test_samples_are_freed_on_close(open_gpu: Open) -> None:
     """Whatever was allocated is given back, once."""
-    rig = open_gpu(**mig())
+    rig = open_gpu(**MIG)
     source = rig.gpm(1, 5)
     read(source, rig)
     source.close()
@@ -423,7 +400,7 @@ def test_samples_are_freed_when_opening_fails(
     open_gpu: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A share that could be opened only in part keeps nothing, costs no other, and opens later."""
-    rig = open_gpu(**mig())
+    rig = open_gpu(**MIG)
     allocate = pynvml.nvmlGpmSampleAlloc
     allocated: list[Any] = []
 

@@ -129,7 +129,7 @@ def test_facts_that_a_product_lacks_are_absent(open_gpu: Open) -> None:
     rig.calls()
     source.read_static()
 
-    assert (source.device.serial, source.device.board_part_number) == (None, None)
+    assert source.device.serial is source.device.board_part_number is None
     assert source.device.nvlink_count == 0
     assert source.device.nvlink_bandwidth_bytes_per_second is None
     assert not {"nvmlDeviceGetSerial", "nvmlDeviceGetNumaNodeId"} & rig.calls().keys()

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,28 +92,6 @@ def test_refused_initialisation_says_why(
 
     assert message.startswith("NVML cannot be initialised: ")
     assert reason in message
-
-
-def test_hanging_initialisation_blocks_nobody_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While `nvmlInit` does not return, other threads run, and their calls answer."""
-    fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", hang=True)]}, clock=1e6)
-    fake.activate(monkeypatch)
-    library = Library(str(fake.library))
-    thread = threading.Thread(target=library.start, daemon=True)
-    thread.start()
-    thread.join(0.2)
-
-    assert thread.is_alive()
-    with pytest.raises(pynvml.NVMLError_Uninitialized):
-        library.device_count()
-    with pytest.raises(pynvml.NVMLError_Uninitialized):
-        text("nvmlSystemGetDriverVersion")
-    fake.update(faults=[])
-    thread.join(5)
-    assert not thread.is_alive()
-    assert library.device_count() == 1
 
 
 def run(code: str, environment: dict[str, str]) -> str:

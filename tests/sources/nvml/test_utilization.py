@@ -22,8 +22,12 @@ NO_BUFFER = {"enabled": 0}
 about: Any = pytest.approx
 
 
-def reader(rig: Any) -> UtilizationReader:
-    return UtilizationReader(rig.handle, rig.journal, has_memory=True)
+def reader(rig: Any, seconds: float = 5.0) -> UtilizationReader:
+    """That of a GPU after so many seconds, which has been read once."""
+    rig.advance(seconds)
+    found = UtilizationReader(rig.handle, rig.journal, has_memory=True)
+    read(found, rig)
+    return found
 
 
 def read(found: UtilizationReader, rig: Any) -> Any:
@@ -40,9 +44,7 @@ def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
     """With the buffer, ratio times seconds is the busy time of the samples, to rounding."""
     load = square(period=3.7, duty=0.3, high=100)
     rig = open_gpu(utilization=load)
-    rig.advance(20)
-    found = reader(rig)
-    known(found, rig)
+    found = reader(rig, 20)
     busy = covered = 0.0
     for seconds in (1, 0.4, 2.2, 1, 3):
         rig.advance(seconds)
@@ -74,9 +76,7 @@ def polled(found: UtilizationReader, rig: Any, seconds: float = 1.0) -> Utilizat
 def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
     """Without the buffer the polls cover the time; the states show that there is none."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples=NO_BUFFER)
-    rig.advance(5)
     found = reader(rig)
-    known(found, rig)
     utilization = polled(found, rig, 10)
 
     # The averaging period is not known: it may be as long as 1 s.
@@ -100,25 +100,20 @@ def test_polls_where_there_is_no_buffer(open_gpu: Open) -> None:
 def test_only_the_missing_buffer_is_polled_for(open_gpu: Open) -> None:
     """A driver that samples compute but not memory is polled for memory alone."""
     rig = open_gpu(utilization=40, memory_utilization=10, samples={"types": [1, 5]})
-    rig.advance(5)
     found = reader(rig)
-    known(found, rig)
     utilization = polled(found, rig, 10)
 
-    assert utilization.ratio == pytest.approx(0.4)
-    assert utilization.upper_ratio == pytest.approx(0.41)
-    assert utilization.memory_ratio == pytest.approx(0.1)
-    assert utilization.memory_upper_ratio == pytest.approx(0.11 + 0.1)
-    assert utilization.seconds == pytest.approx(10.0)
+    assert (utilization.ratio, utilization.upper_ratio) == (about(0.4), about(0.41))
+    memory = utilization.memory_ratio, utilization.memory_upper_ratio
+    assert memory == (about(0.1), about(0.11 + 0.1))
+    assert utilization.seconds == about(10.0)
     assert found.wants_burst
 
 
 def test_no_burst_with_the_buffer(open_gpu: Open) -> None:
     """The sample buffer misses nothing: polling in between would only cost."""
     rig = open_gpu(utilization=50)
-    rig.advance(5)
     found = reader(rig)
-    read(found, rig)
     rig.calls()
     rig.advance(BUFFER_SECONDS)
     found.read_between(rig.monotonic(), rig.time())
@@ -133,7 +128,6 @@ def test_no_utilization_at_all(open_gpu: Open) -> None:
     rig = open_gpu(utilization=None, samples=NO_BUFFER)
     found = reader(rig)
 
-    assert read(found, rig) == (None, None, None)
     assert not found.wants_burst
     assert rig.journal.states["utilization"] == "unsupported"
     rig.calls()
@@ -147,8 +141,7 @@ def test_values_above_100_are_implausible(
 ) -> None:
     """A driver's 130 % is never published, and the state says so until it is possible again."""
     rig = open_gpu(utilization=130, memory_utilization=10, samples=buffer)
-    rig.advance(1)
-    found = reader(rig)
+    found = reader(rig, 1)
     for _ in range(3):
         for _ in range(2):  # the second has no new sample
             assert read(found, rig) == (None, None, None)
@@ -169,9 +162,7 @@ def test_buffer_that_falls_silent_gives_way_to_polls_and_back(open_gpu: Open) ->
     """When a sample is overdue the polls take over; when the samples are back they take over again,
     and no time is counted twice."""
     rig = open_gpu(utilization=60)
-    rig.advance(15)
-    found = reader(rig)
-    read(found, rig)
+    found = reader(rig, 15)
     seconds, sources = 0.0, []
     for second in range(30):
         if second == 5:
@@ -194,9 +185,7 @@ def test_sm_clock_of_the_busy_time(open_gpu: Open) -> None:
     busy = square(period=1, duty=0.5, high=100)
     clock = square(period=1, duty=0.5, high=1800, low=600)
     rig = open_gpu(utilization=busy, clocks={"sm": clock}, sample_period=0.1)
-    rig.advance(5)
     found = reader(rig)
-    read(found, rig)
     rig.advance(2)
 
     assert read(found, rig)[1] == pytest.approx(1800e6)
@@ -205,7 +194,6 @@ def test_sm_clock_of_the_busy_time(open_gpu: Open) -> None:
 def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
     """Without clock samples, or with ones that no SM runs at, there is no busy clock."""
     rig = open_gpu(utilization=50, clocks={"sm": 5}, samples={"types": [1, 2, 5]})
-    rig.advance(2)
     assert read(reader(rig), rig)[1:] == (None, None)
     rig.fake.device(0, samples={"types": [1, 2]})
 

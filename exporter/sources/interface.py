@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interfaces of sources, and the rows of the table of sources.
-
-The table is in `exporter/sources/table.py`.
-"""
+"""The interfaces of sources, and the rows of the table of sources in `table.py`."""
 
 from __future__ import annotations
 
@@ -34,19 +31,15 @@ leaves them out."""
 
 
 class CounterSource(Protocol):
-    """The hardware counters of one GPU, opened; a share is None (whole GPU) or a GPU instance.
-
-    A source that cannot be read notes the reason in the GPU's journal and measures nothing.
-    """
+    """The hardware counters of one GPU, opened; a share is None (whole GPU) or a GPU instance. A
+    source that cannot be read notes why in the GPU's journal."""
 
     def measures(self, gpu_instance: int | None) -> bool:
         """Return whether this source is expected to give activities of this share."""
 
     def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
-        """Return the activities since the last read, by share, as far as known.
-
-        Raises DeviceGone or LibraryUnavailable.
-        """
+        """Return the activities since the last read, by share, as far as known. Raises DeviceGone
+        or LibraryUnavailable."""
 
     def close(self) -> None:
         """Free the resources of this source."""
@@ -123,7 +116,7 @@ class SourceRow:
     """One source that can be switched on and off."""
 
     name: str
-    """As it stands in metrics, logs and flags."""
+    """In metrics, logs and flags."""
     gives: str
     """The help of its flag, in one sentence."""
     enabled: bool = field(default=True, kw_only=True)

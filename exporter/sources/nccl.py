@@ -54,10 +54,8 @@ class NcclRas(PolledSource[Collectives]):
 
 
 def fetch_status(host: str, port: int) -> bytes | None:
-    """Return the status as JSON; None where nobody listens: no job with NCCL runs here.
-
-    Raises Unreadable.
-    """
+    """Return the status as JSON; None where nobody listens: no job with NCCL runs here. Raises
+    Unreadable."""
     deadline = Deadline(TOTAL_SECONDS)
     try:
         connection = socket.create_connection((host, port), CONNECT_SECONDS)

@@ -56,14 +56,12 @@ class PolledSource(Generic[Report]):
         self._lock = threading.Lock()
         self._report: Report | None = None
         self._read_at = 0.0
-        """Monotonic time of the last report."""
         self._seconds: float | None = None
         self._failures = 0
         self._problem: str | None = None
         """Why it could not be read the last time."""
         self._comes_and_goes = comes_and_goes
         self._there = comes_and_goes
-        """Whether it ever was."""
         self.wait_seconds = interval_seconds
         """Until the next poll."""
         self._stopped = threading.Event()

@@ -2,6 +2,5 @@
 """Counter sources that live in a child process: NVIDIA's libraries are loaded only there.
 
 What such a library does to its process (a crash, a hang, 210 MB) costs the exporter no more than
-the readings. The child writes one JSON object per line to its standard output and reads its
-orders, likewise, from its standard input.
+the readings.
 """

@@ -27,10 +27,8 @@ def program(name: str) -> tuple[str, ...]:
 
 
 class Child:
-    """A process that runs a program; used by the thread that started it.
-
-    The thread must outlive it: the kernel kills the child when the thread ends.
-    """
+    """A process that runs a program; used by the thread that started it. The thread must outlive
+    it: the kernel kills the child when the thread ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
         """Start it, or raise OSError."""

@@ -121,7 +121,6 @@ class ChildCounters:
         self._is_explained = False
         """Whether the child reported a state of all GPUs."""
         self.paused = False
-        """Whether the counters are released for another program."""
         self.facts: Mapping[str, str] = {}
         """Names and versions of the libraries that the last child uses."""
         self.supervisor = Supervisor(source, command or program(source), options, clock, self)

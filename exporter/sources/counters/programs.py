@@ -46,10 +46,8 @@ def run(name: str, programs: Mapping[str, str] = PROGRAMS) -> int:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it is gone.
-
-    Standard input ends then too, but a process that hangs in a driver call does not notice.
-    """
+    """Have the kernel kill this process when the thread that started it is gone. Standard input
+    ends then too, but a process that hangs in a driver call does not notice."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 

@@ -70,7 +70,6 @@ class _Run:
     child: Child
     started: float
     heard: float | None = None
-    """When it last wrote a message."""
     sent: Orders = Orders()
     release_due: float | None = None
     """The deadline for releasing the counters."""

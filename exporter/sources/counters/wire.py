@@ -57,7 +57,6 @@ class Port:
         """Read from the descriptor `orders` and write to `output`."""
         self._orders = orders
         self.output = output
-        """The descriptor that is written to."""
         self._lines = Lines()
         self._messages: list[dict[str, Any]] = []
         self.ended = False

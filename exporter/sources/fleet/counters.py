@@ -158,10 +158,8 @@ class Counters:
             self._opened = opened.pop_all()
 
     def read(self, clock: Clock, *, worked_seconds: float = 0.0) -> CountersRead:
-        """Read every source, and return each share's activity by the chosen one.
-
-        `worked_seconds` is how long the GPU worked since the last read by utilization and power.
-        """
+        """Read every source, and return each share's activity by the chosen one. `worked_seconds`
+        is how long the GPU worked since the last read by utilization and power."""
         self._dead.work(worked_seconds)
         began = clock.monotonic()
         found: dict[str, tuple[float, Mapping[int | None, Activity]]] = {}

@@ -15,7 +15,7 @@ from exporter.model.reading import SlotReport, XidRecord
 from exporter.sources.fleet.problems import Problems, in_words
 from exporter.sources.fleet.session import NO_NODE_COUNTERS, SessionOptions
 from exporter.sources.fleet.slots import Reader, Slot, Slots
-from exporter.sources.fleet.worker import BackOff, Worker
+from exporter.sources.fleet.worker import Worker, back_off
 from exporter.sources.interface import NodeCounters
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.library import Library
@@ -34,10 +34,8 @@ EVERY_GPU_LEFT_OUT = "every GPU is left out by --gpu.include or --gpu.exclude"
 
 
 class Fleet:
-    """Keeps the driver library initialised and one worker per GPU reading.
-
-    A thread initialises and enumerates, because both may hang; the publisher never waits for it.
-    """
+    """Keeps the driver library initialised and one worker per GPU reading. A thread initialises and
+    enumerates, because both may hang; the publisher never waits for it."""
 
     name = NVML
 
@@ -82,10 +80,8 @@ class Fleet:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the threads; one that is inside a driver call is not waited for.
-
-        NVML is not shut down: the process is ending, and a shutdown under a call would crash it.
-        """
+        """End the threads; one that is inside a driver call is not waited for. NVML is not shut
+        down: the process is ending, and a shutdown under a call would crash it."""
         self._stopping = True
         self._slots.wake.set()
         with self._slots.lock:
@@ -122,7 +118,7 @@ class Fleet:
     # The supervisor's thread.
 
     def _supervise(self) -> None:
-        back_off = BackOff()
+        waits = back_off()
         while not self._stopping:
             self._slots.wake.clear()
             try:
@@ -139,12 +135,12 @@ class Fleet:
                 self._problems.note_supervisor(None)
                 self._slots.wake.wait(ENUMERATION_INTERVAL_SECONDS)
                 if self._slots.answered:
-                    back_off.failures = 0
+                    waits = back_off()
                     continue
                 if self._slots.generation != 0 or self._stopping:
                     continue
                 self._slots.wake.clear()  # the library was lost before a single GPU had answered
-            self._slots.wake.wait(back_off.next_wait_seconds())
+            self._slots.wake.wait(next(waits))
 
     def _initialise(self) -> None:
         self._counts.count(None)
@@ -253,7 +249,7 @@ class Fleet:
 
     def xids(self) -> Mapping[str, Mapping[int, XidRecord]]:
         """Return the Xids seen so far, by UUID."""
-        return self._xids.records()
+        return self._xids.ledger.records()
 
     def devices(self) -> Mapping[str, int]:
         """Return how many GPUs there are, by where they were counted: pci, driver and nvml."""

@@ -16,7 +16,6 @@ class Problems:
     def __init__(self, driver: str | None = None) -> None:
         """Start with a problem of the driver, which is not logged."""
         self.driver = driver
-        """What is wrong with the driver."""
         self._logged: str | None = None
         """The driver's problem that the log had last; None once the driver answered again."""
         self._fault: str | None = None

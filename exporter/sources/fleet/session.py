@@ -40,10 +40,8 @@ class SessionOptions:
 
     slow_interval_seconds: float = 10.0
     counters: tuple[str, ...] = tuple(row.name for row in COUNTER_SOURCES if row.enabled)
-    """The names of the counter sources to open."""
     procfs: str = "/proc"
     owners: bool = True
-    """Whether to look up the owners of processes."""
     process_utilization: bool = False
     """Whether to read how much of the SM time each process had."""
     selection: Selection = field(default_factory=Selection)
@@ -97,7 +95,6 @@ class Session:
         self._next_look = float("-inf")
         self._next_list = float("-inf")
         self._loaded_at: dict[int | None, float] = {}
-        """When each share last had a load."""
 
     def _wait(self, seconds: float) -> float:
         """Wait within a round; return the monotonic time after it."""
@@ -127,13 +124,8 @@ class Session:
         return self._index()
 
     def read(self) -> Reading:
-        """Return one round of readings.
-
-        Raises:
-            DeviceGone, LibraryUnavailable: as `raise_if_gone`.
-            DeviceSilent: not one of the fast readings answered.
-            DeviceChanged: the GPU must be opened again.
-        """
+        """Return one round of readings; raise as `raise_if_gone`, DeviceSilent if not one of the
+        fast readings answered, or DeviceChanged if the GPU must be opened again."""
         started = self._journal.now = self._clock.monotonic()
         if started >= self._slow_at + self._options.slow_interval_seconds:
             if started >= self._static_at + STATIC_INTERVAL_SECONDS:

@@ -88,7 +88,6 @@ class Slot:
         self.past = Past()
         """State that outlives a session."""
         self.left_out = False
-        """Whether the configuration leaves this GPU out."""
 
     @property
     def name(self) -> str:
@@ -122,10 +121,8 @@ class Slot:
 
 
 class Slots:
-    """The slots of all GPUs, and the driver's state as the workers report it.
-
-    Hold `lock` while looping over slots to change them; take it before the lock of a slot.
-    """
+    """The slots of all GPUs, and the driver's state as the workers report it. Hold `lock` while
+    looping over slots to change them; take it before the lock of a slot."""
 
     def __init__(self, problems: Problems) -> None:
         self.lock = threading.RLock()
@@ -154,10 +151,8 @@ class Slots:
     # Called by workers.
 
     def may_read(self, worker: Reader, uuid: str) -> bool:
-        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index.
-
-        It is ended if another one reads that GPU.
-        """
+        """Return whether `worker` may read the GPU `uuid`, which it found at its slot's index. It
+        is ended if another one reads that GPU."""
         with self.lock:
             slot = next((slot for slot in self._slots if slot.current is worker), None)
             if slot is None or worker.generation != self.generation:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, repeat
 from queue import Empty
 from typing import Any
 
@@ -36,18 +37,9 @@ class NotMine(Exception):
     """Another worker reads this GPU, or the configuration leaves it out."""
 
 
-class BackOff:
-    """Waits that grow to at most five seconds, so that a recovery shows within ten."""
-
-    def __init__(self) -> None:
-        self.failures = 0
-        """In a row."""
-
-    def next_wait_seconds(self) -> float:
-        """Count a failure, and return how long to wait after it."""
-        wait = BACK_OFF_SECONDS[min(self.failures, len(BACK_OFF_SECONDS) - 1)]
-        self.failures += 1
-        return wait
+def back_off() -> Iterator[float]:
+    """Return how long to wait after each failure in a row: a recovery shows within ten seconds."""
+    return chain(BACK_OFF_SECONDS, repeat(BACK_OFF_SECONDS[-1]))
 
 
 class Worker(Reader):
@@ -71,7 +63,7 @@ class Worker(Reader):
         self._options = options
         self._node_counters = node_counters
         self._session: Session | None = None
-        self._back_off = BackOff()
+        self._waits = back_off()
         self._address: str | None = None
         """The PCI address of the GPU; None until it is opened."""
         self._left_out = False
@@ -123,7 +115,7 @@ class Worker(Reader):
         else:
             if reading is not None:
                 self._answered_at = reading.monotonic_seconds
-                self._back_off.failures = 0
+                self._waits = back_off()
                 self._slots.driver_answers(self.slot)
                 self._hand_over(reading, None)
 
@@ -246,13 +238,12 @@ class Worker(Reader):
             return self._library.handle(index)
         for address in awake:
             try:
-                handle = self._library.handle_at(address, index)
-            except pynvml.NVMLError as error:
+                handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
+                if pynvml.nvmlDeviceGetIndex(handle) == index:
+                    return handle
+            except pynvml.NVMLError as error:  # the refusal may come from another GPU
                 if outcome_of(code_of(error)) is Outcome.LIBRARY_STATE:
                     raise
-                continue  # the refusal may come from another GPU
-            if handle is not None:
-                return handle
         raise Asleep
 
     def _fail(self, error: Exception) -> None:
@@ -267,7 +258,7 @@ class Worker(Reader):
             self.slot.past.failures[NVML] += 1
             log.debug("%s", self.slot.name, exc_info=True)
         self._close()
-        self._next_attempt = self._clock.monotonic() + self._back_off.next_wait_seconds()
+        self._next_attempt = self._clock.monotonic() + next(self._waits)
         self._hand_over(None, problem)
         if isinstance(error, LibraryUnavailable):
             self._slots.driver_lost(self.generation, self.slot, problem)

@@ -122,13 +122,12 @@ class BoardReader:
             ),
         )
 
-    def _fan(self, fan: int) -> Probe[int]:
-        speed = partial(pynvml.nvmlDeviceGetFanSpeed_v2, self._handle, fan)
-        return self._probe("fans", speed, check=plausible.FAN_PERCENT)
-
     def _fan_speeds(self) -> tuple[float, ...]:
         if self._fans is None and (count := self._fan_count()) is not None:
-            self._fans = [self._fan(number) for number in range(count)]
+            calls = (
+                partial(pynvml.nvmlDeviceGetFanSpeed_v2, self._handle, n) for n in range(count)
+            )
+            self._fans = [self._probe("fans", call, check=plausible.FAN_PERCENT) for call in calls]
         speeds = [fan() for fan in self._fans or ()]
         return tuple(min(speed / 100, 1.0) for speed in speeds if speed is not None)
 
@@ -242,9 +241,7 @@ class HealthReader:
 
     def _read_errors(self, status: Any) -> dict[str, dict[str, dict[str, int]]]:
         """Return the known counts by counter, severity and memory; no error is in two of them.
-
-        `status` is the driver's report on on-chip memory.
-        """
+        `status` is the driver's report on on-chip memory."""
         counts: dict[str, dict[str, dict[str, int]]] = {counter: {} for counter in COUNTERS}
         for key, probe in self._errors.items():
             counter, severity, memory = key

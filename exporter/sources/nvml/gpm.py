@@ -139,10 +139,8 @@ class GpmWindow:
         return self._older_at + SHORTEST_WINDOW_SECONDS - monotonic_seconds
 
     def read(self, monotonic_seconds: float) -> Activity | None:
-        """Take a sample and return the activity since the last one, as far as there is one.
-
-        Raises NVMLError.
-        """
+        """Take a sample and return the activity since the last one, as far as there is one. Raises
+        NVMLError."""
         since = self._older_at
         if self.early_seconds(monotonic_seconds) > CLOCK_STEP_SECONDS:
             return None

@@ -56,7 +56,6 @@ class MigLayout:
         self._journal = journal
         self._probe = Probe(journal, MIG, (lambda: mig_devices(handle),))
         self.possible = True
-        """Whether this GPU model has MIG."""
         found = self._read()
         self.slots = _unread(handle) if found is None else found.slots
         """In the driver's order; None while MIG is off."""

@@ -37,10 +37,8 @@ class Library:
         self.generation = 0
 
     def start(self) -> int:
-        """Load and initialise; return the new generation. May block if the driver hangs.
-
-        Raises LibraryUnavailable, with the reason in one line.
-        """
+        """Load and initialise; return the new generation. May block if the driver hangs. Raises
+        LibraryUnavailable, with the reason in one line."""
         self._load()
         try:
             pynvml.nvmlInit()
@@ -82,11 +80,6 @@ class Library:
     def handle(self, index: int) -> Any:
         """Return the handle of GPU `index`; this initialises that GPU."""
         return pynvml.nvmlDeviceGetHandleByIndex(index)
-
-    def handle_at(self, address: str, index: int) -> Any | None:
-        """Return the handle of the GPU at a PCI address if it is GPU `index`; initialise it."""
-        handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
-        return handle if pynvml.nvmlDeviceGetIndex(handle) == index else None
 
 
 def _installed_path() -> str | None:

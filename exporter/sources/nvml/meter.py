@@ -57,13 +57,11 @@ class UtilizationMeter:
         self._clocks_agree = False
         """Whether the driver's stamps have been seen to be of our clock."""
         self._read_at = float("-inf")
-        """Monotonic time at which the buffer was last read."""
         self._counted_after = 0.0
         """How far the time after the last sample has been counted without samples, in seconds."""
         self._gap = self._period = LONGEST_PERIOD_SECONDS
         self._newest: float | None = None
         self._noted_at = float("-inf")
-        """Monotonic time at which it was read."""
         self._closed_at: float | None = None
         self._ahead = 0.0
         """How far the samples of the last interval reach into this one, in seconds."""
@@ -77,7 +75,6 @@ class UtilizationMeter:
     def _clear(self) -> None:
         self._busy = self._covered = self._possible = self._rounding = self._certain = 0.0
         self._highest = 0.0
-        """The highest ratio of the interval."""
 
     @property
     def sampled(self) -> bool:
@@ -104,10 +101,8 @@ class UtilizationMeter:
         monotonic_seconds: float,
         stamp_seconds: float,
     ) -> None:
-        """Take new samples: (the driver's stamp in seconds, ratio), oldest first.
-
-        `stamp_seconds` is now on the driver's clock.
-        """
+        """Take new samples: (the driver's stamp in seconds, ratio), oldest first. `stamp_seconds`
+        is now on the driver's clock."""
         self._read_at = monotonic_seconds
         last = self._last_stamp
         new = [sample for sample in samples if last is None or sample[0] > last]

@@ -70,10 +70,8 @@ OUTCOMES: Mapping[int, Outcome] = {
 
 
 def code_of(error: BaseException) -> int | None:
-    """Return the driver's code of `error`; None if it is no error of the driver.
-
-    Keep the number only: ``NVMLError`` objects cannot be hashed, or compared with None.
-    """
+    """Return the driver's code of `error`; None if it is no error of the driver. Keep the number
+    only: ``NVMLError`` objects cannot be hashed, or compared with None."""
     return int(error.value) if isinstance(error, pynvml.NVMLError) else None
 
 

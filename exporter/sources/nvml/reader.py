@@ -204,10 +204,8 @@ class NvmlSource:
             for slot in reversed(self._mig or ())
             for number in (slot.instance.gpu_instance,)
         }
-        self._media: dict[str, Probe[int]] = {
-            engine: probe(
-                engine, partial(_media_percent, call, handle), check=plausible.ENGINE_PERCENT
-            )
+        self._media: dict[str, Probe[Any]] = {
+            engine: probe(engine, call, check=_possible_percent)
             for engine, call in MEDIA_ENGINES.items()
         }
 
@@ -232,10 +230,8 @@ class NvmlSource:
             raise DeviceChanged
 
     def read_slow(self) -> None:
-        """Read what changes rarely or is expensive to read; `read_fast` returns it.
-
-        Raises DeviceChanged if the MIG layout has changed.
-        """
+        """Read what changes rarely or is expensive to read; `read_fast` returns it. Raises
+        DeviceChanged if the MIG layout has changed."""
         if self._layout.has_changed():
             raise DeviceChanged
         self._board = self._board_reader.read()
@@ -255,10 +251,8 @@ class NvmlSource:
     def read_fast(
         self, monotonic_seconds: float, unix_seconds: float, counted_engines: frozenset[str]
     ) -> NvmlReading:
-        """Return the fast readings, and the last slow ones.
-
-        `counted_engines` are the media engines that hardware counters measure: NVML is not asked.
-        """
+        """Return the fast readings, and the last slow ones. `counted_engines` are the media engines
+        that hardware counters measure: NVML is not asked."""
         memory = self._read_memory()
         clocks = self._read_clocks("sm", "memory")
         temperature = self._temperature()
@@ -340,11 +334,9 @@ class NvmlSource:
     def _read_media(self, covered: frozenset[str]) -> dict[str, Any]:
         """Return the busy ratio of each engine not in `covered`, by its name in `Vitals`."""
         asked = {name: probe() for name, probe in self._media.items() if name not in covered}
-        return {
-            f"{name}_ratio": percent / 100 for name, percent in asked.items() if percent is not None
-        }
+        return {f"{name}_ratio": read[0] / 100 for name, read in asked.items() if read is not None}
 
 
-def _media_percent(call: str, handle: Any) -> int:
-    percent, _sampling_period_us = getattr(pynvml, call)(handle)
-    return int(percent)
+def _possible_percent(answer: Any) -> Any:
+    """Return what the driver answers of an engine, percent and period, if the first can be."""
+    return None if plausible.ENGINE_PERCENT(answer[0]) is None else answer

@@ -54,9 +54,7 @@ class SampleBuffer:
 
     def read(self) -> list[tuple[float, float]]:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
-
-        Raises NVMLError.
-        """
+        Raises NVMLError."""
         count = c_uint(CAPACITY)
         array = (pynvml.c_nvmlSample_t * CAPACITY)()
         code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(
@@ -93,7 +91,6 @@ class UtilizationReader:
         self.fresh = False
         """Whether the last read gave a new sample or poll."""
         self._answered = False
-        """Whether anything did since the last read."""
         self._compute = _Meter(handle, journal, "utilization_samples", UTILIZATION)
         self._memory = _Meter(handle, journal, "memory_utilization_samples", MEMORY_UTILIZATION)
         self._meters = (self._compute.meter, self._memory.meter)
@@ -122,10 +119,8 @@ class UtilizationReader:
 
     @property
     def between_seconds(self) -> float | None:
-        """Seconds to wait for the next round before `read_between`; None: without a limit.
-
-        Polls come at uneven times, so that they are not in step with a periodic load.
-        """
+        """Seconds to wait for the next round before `read_between`; None: without a limit. Polls
+        come at uneven times, so that they are not in step with a periodic load."""
         if self.wants_burst:
             self._burst = (self._burst + GOLDEN_RATIO) % 1.0
             return SHORTEST_BURST_SECONDS + BURST_SPREAD_SECONDS * self._burst

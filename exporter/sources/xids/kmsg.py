@@ -52,9 +52,7 @@ def _address(match: re.Match[str]) -> PciAddress:
 
 def parse_record(line: str) -> KernelXid | None:
     """Return the Xid in one line of /dev/kmsg (``priority,sequence,time,flags;text``), or None.
-
-    Only the kernel's own records count, not those that programs write to /dev/kmsg.
-    """
+    Only the kernel's own records count, not those that programs write to /dev/kmsg."""
     record = _RECORD.fullmatch(line)
     if record is None or int(record[1]) >> 3 != 0:  # the facility; 0 is the kernel
         return None

@@ -101,7 +101,7 @@ class XidWatch:
         """Take the path of the kernel log, or None not to read it."""
         self._library = library
         self._clock = clock
-        self._ledger = XidLedger(clock)
+        self.ledger = XidLedger(clock)
         self._events: XidEvents | None = None
         self._left_behind: list[XidEvents] = []
         """Threads that were inside a driver call when their generation ended."""
@@ -119,7 +119,7 @@ class XidWatch:
         """Start to wait for events of the present library generation, if not done before."""
         if self._events is not None:
             return
-        note = partial(self._ledger.note, way="nvml")
+        note = partial(self.ledger.note, way="nvml")
         events = XidEvents(self._library, lambda: self._readable, note, self._clock)
         events.start()
         self._events = events
@@ -157,8 +157,4 @@ class XidWatch:
     def _note_logged(self, xid: KernelXid) -> None:
         uuid = self._places.get(xid.address)
         if uuid is not None:  # else that GPU was never read
-            self._ledger.note(uuid, xid.code, "kmsg")
-
-    def records(self) -> Mapping[str, Mapping[int, XidRecord]]:
-        """Return the Xids seen so far, by UUID and code."""
-        return self._ledger.records()
+            self.ledger.note(uuid, xid.code, "kmsg")

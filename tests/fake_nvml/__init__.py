@@ -144,6 +144,14 @@ class FakeNvml:
             overrides[str(index)] = _merged(overrides.get(str(index), {}), changes)
         self.write(scenario)
 
+    def happen(self, *xids: tuple[int, int]) -> None:
+        """Let these Xids (GPU, code) happen now, one after the other."""
+        now = self.now() - self.epoch + _LEAD_SECONDS + 0.005
+        more = [
+            {"at": now + 0.001 * n, "gpu": gpu, "xid": xid} for n, (gpu, xid) in enumerate(xids)
+        ]
+        self.update(xids=[*self.scenario.get("xids", []), *more])
+
     def calls(self) -> dict[str, int]:
         """How often each C function has been called so far, by any process."""
         try:

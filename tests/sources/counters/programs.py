@@ -18,6 +18,12 @@ from exporter.sources.counters.programs import run
 from exporter.sources.counters.wire import Port
 
 TICK_SECONDS = 0.02
+ACTIVITY = {
+    "seconds": 1.0,
+    "ratios": {"sm": 0.5, "tensor": 0.25},
+    "bytes": {"pcie_transmit_bytes": 1000.0},
+    "age_seconds": 0.1,
+}
 
 
 def count(options: Mapping[str, Any], port: Port) -> int:
@@ -36,16 +42,7 @@ def count(options: Mapping[str, Any], port: Port) -> int:
         port.beat()
         for gpu in [] if paused else gpus:
             for share in gpu["gpu_instances"] or [None]:
-                port.emit(
-                    {
-                        "gpu": gpu["uuid"],
-                        "gpu_instance": share,
-                        "seconds": 1.0,
-                        "ratios": {"sm": 0.5, "tensor": 0.25},
-                        "bytes": {"pcie_transmit_bytes": 1000.0},
-                        "age_seconds": 0.1,
-                    }
-                )
+                port.emit({"gpu": gpu["uuid"], "gpu_instance": share, **ACTIVITY})
         port.wait(TICK_SECONDS)
     return 0
 
@@ -112,10 +109,5 @@ def chatty(options: Mapping[str, Any], port: Port) -> int:
     return count(options, port)
 
 
-NAMES = [
-    *("count", "endless_line", "silent", "exits", "raises"),
-    *("missing", "segfault", "mute", "stubborn", "chatty"),
-]
-
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1], {name: f"tests.sources.counters.programs:{name}" for name in NAMES}))
+    sys.exit(run(sys.argv[1], {sys.argv[1]: f"tests.sources.counters.programs:{sys.argv[1]}"}))

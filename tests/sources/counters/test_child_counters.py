@@ -16,27 +16,13 @@ from functools import partial
 import pytest
 
 from exporter.clock import SystemClock
-from exporter.sources.counters.child_counters import (
-    LINGER_SECONDS,
-    PATIENCE_SECONDS,
-    ChildCounters,
-)
+from exporter.sources.counters import child_counters, supervisor
+from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.counters.programs import IGNORED_SIGNALS
-from exporter.sources.counters.supervisor import (
-    BACK_OFF_SECONDS,
-    END_SECONDS,
-    FIRST_SECONDS,
-    GOOD_SECONDS,
-    MOST_STUCK,
-    PAUSE_SECONDS,
-    SILENT_SECONDS,
-    UNWANTED_SECONDS,
-)
 from tests.sources.counters.bench import UUID, Bench, Gpu, command, is_alive, opened
 from tests.waiting import wait_until
 
 MakeBench = Callable[..., Bench]
-NEVER_MEASURED: dict[str, str] = {}
 
 
 def measured(bench: MakeBench, name: str = "count") -> tuple[Bench, Gpu]:
@@ -64,7 +50,7 @@ def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
     assert activity.source == "dcgm"
     assert (activity.seconds, activity.sm, activity.tensor) == (1.0, 0.5, 0.25)
     assert activity.pcie_transmit_bytes == pytest.approx(1000.0)
-    assert gpu.journal.states == NEVER_MEASURED
+    assert gpu.journal.states == {}
     assert made.is_up
     assert made.failures == 0
     assert made.counters.facts == {"library": "1.2"}
@@ -72,17 +58,17 @@ def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
 
 def test_a_child_is_started_only_for_a_gpu_that_nothing_better_measures(bench: MakeBench) -> None:
     """A preferred source may take a moment to start."""
-    made = bench("count", patience_seconds=PATIENCE_SECONDS)
+    made = bench("count", patience_seconds=child_counters.PATIENCE_SECONDS)
     gpu = made.open()
 
-    made.advance(PATIENCE_SECONDS - 1.0)
+    made.advance(child_counters.PATIENCE_SECONDS - 1.0)
     assert made.supervisor.generation == 0
     assert made.counters.state is None
     gpu.measured_better = True
     made.advance(60.0)
     assert made.supervisor.generation == 0
     gpu.measured_better = False
-    made.advance(PATIENCE_SECONDS + 1.0)
+    made.advance(child_counters.PATIENCE_SECONDS + 1.0)
 
     assert made.supervisor.generation == 1
 
@@ -95,14 +81,14 @@ def test_a_child_that_nobody_wants_any_more_is_ended(bench: MakeBench) -> None:
     pid = made.supervisor.pid
     gpu.measured_better = True
 
-    made.advance(LINGER_SECONDS)
+    made.advance(child_counters.LINGER_SECONDS)
     assert made.supervisor.is_up
-    made.advance(UNWANTED_SECONDS + 2.0)
+    made.advance(supervisor.UNWANTED_SECONDS + 2.0)
 
     assert made.supervisor.pid is None
     wait_until(lambda: not is_alive(pid))
     assert made.counters.state is None
-    assert gpu.journal.states == NEVER_MEASURED
+    assert gpu.journal.states == {}
 
 
 def test_a_gpu_that_is_closed_wants_nothing(bench: MakeBench) -> None:
@@ -173,9 +159,10 @@ def test_a_child_that_ends_in_a_loop_is_started_ever_more_rarely(bench: MakeBenc
             made.step()
         return made.clock.monotonic() - ended
 
-    assert [wait_after(1.0) for _ in range(6)] == [*BACK_OFF_SECONDS, BACK_OFF_SECONDS[-1]]
+    waits = supervisor.BACK_OFF_SECONDS
+    assert [wait_after(1.0) for _ in range(6)] == [*waits, waits[-1]]
     assert made.failures == 6
-    assert wait_after(GOOD_SECONDS) == BACK_OFF_SECONDS[0]
+    assert wait_after(supervisor.GOOD_SECONDS) == waits[0]
 
 
 def test_it_works_again_after_an_end(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
@@ -189,11 +176,11 @@ def test_it_works_again_after_an_end(bench: MakeBench, caplog: pytest.LogCapture
     assert gpu.journal.states == {"dcgm": "unreachable"}
     assert not gpu.source.measures(None)
 
-    made.clock.advance(BACK_OFF_SECONDS[0])
+    made.clock.advance(supervisor.BACK_OFF_SECONDS[0])
     made.step_until(lambda: gpu.source.measures(None))
     gpu.read()
 
-    assert gpu.journal.states == NEVER_MEASURED
+    assert gpu.journal.states == {}
     assert made.supervisor.generation == 2
     assert caplog.messages == [
         "dcgm: its child process was killed by signal 9 (SIGKILL)",
@@ -208,7 +195,7 @@ def test_a_child_that_hangs_is_killed(bench: MakeBench, caplog: pytest.LogCaptur
     made.run()
     pid = made.supervisor.pid
 
-    made.clock.advance(SILENT_SECONDS - 0.1)
+    made.clock.advance(supervisor.SILENT_SECONDS - 0.1)
     made.step()
     assert is_alive(pid)
     made.clock.advance(0.1)
@@ -226,7 +213,7 @@ def test_a_child_may_take_its_time_to_load(bench: MakeBench) -> None:
     made.open().read()
     made.step()
 
-    made.clock.advance(FIRST_SECONDS - 0.1)
+    made.clock.advance(supervisor.FIRST_SECONDS - 0.1)
     made.step(2)
     assert made.supervisor.pid is not None
     made.clock.advance(0.1)
@@ -267,7 +254,7 @@ def test_the_counters_are_handed_over_and_taken_back(bench: MakeBench) -> None:
 
     made.counters.pause()
     made.step(5)
-    made.advance(PAUSE_SECONDS + 3.0)
+    made.advance(supervisor.PAUSE_SECONDS + 3.0)
     assert gpu.read() == {}
     assert gpu.journal.states == {"dcgm": "paused"}
     assert not gpu.source.measures(None)
@@ -275,7 +262,7 @@ def test_the_counters_are_handed_over_and_taken_back(bench: MakeBench) -> None:
     made.step_until(lambda: gpu.source.measures(None))
     gpu.read()
 
-    assert gpu.journal.states == NEVER_MEASURED
+    assert gpu.journal.states == {}
     assert made.supervisor.pid == pid
     assert made.failures == 0
 
@@ -289,7 +276,7 @@ def test_counters_that_nobody_held_are_not_handed_over(bench: MakeBench) -> None
 
     made.counters.pause()
     made.step(5)
-    made.advance(PAUSE_SECONDS + 3.0)
+    made.advance(supervisor.PAUSE_SECONDS + 3.0)
     refusal = {"gpu": "GPU-mining", "state": "unsupported", "message": "CMP"}
     made.counters.handle(refusal, made.clock.monotonic())
     gpu.read()
@@ -308,7 +295,7 @@ def test_a_child_that_keeps_the_counters_is_killed(bench: MakeBench) -> None:
 
     made.counters.pause()
     made.step()
-    made.clock.advance(PAUSE_SECONDS)
+    made.clock.advance(supervisor.PAUSE_SECONDS)
     made.step()
     wait_until(lambda: not is_alive(pid))
     made.step(3)
@@ -328,25 +315,25 @@ def test_children_that_cannot_be_killed_are_given_up(
     gpu = made.open()
     gpu.read()
 
-    for _ in range(MOST_STUCK):
+    for _ in range(supervisor.MOST_STUCK):
         made.step_until(lambda: made.supervisor.is_up)
-        made.clock.advance(SILENT_SECONDS)
+        made.clock.advance(supervisor.SILENT_SECONDS)
         made.step()
-        made.clock.advance(max(END_SECONDS, BACK_OFF_SECONDS[1]))
+        made.clock.advance(max(supervisor.END_SECONDS, supervisor.BACK_OFF_SECONDS[1]))
         made.step()
     made.step(3)
     gpu.read()
 
-    assert made.supervisor.generation == MOST_STUCK
+    assert made.supervisor.generation == supervisor.MOST_STUCK
     assert "hang in the driver and cannot be killed" in warnings(caplog)[-1]
     assert gpu.journal.states == {"dcgm": "unreachable"}
     monkeypatch.undo()
     for pid in made.supervisor.stuck:
         os.kill(pid, signal.SIGKILL)
     made.step_until(lambda: not made.supervisor.stuck)
-    made.clock.advance(BACK_OFF_SECONDS[-1])
+    made.clock.advance(supervisor.BACK_OFF_SECONDS[-1])
     made.step_until(lambda: made.supervisor.is_up)
-    assert made.supervisor.generation == MOST_STUCK + 1
+    assert made.supervisor.generation == supervisor.MOST_STUCK + 1
 
 
 def test_signals_to_all_processes_do_not_end_a_child(bench: MakeBench) -> None:
@@ -390,17 +377,17 @@ def test_it_runs_in_a_thread_of_its_own_and_leaves_nothing_behind() -> None:
         "dcgm", {}, SystemClock(), command=command("silent"), patience_seconds=0.0
     )
     counters.start()
-    gpu, supervisor = Gpu(counters, SystemClock(), UUID, (None,)), counters.supervisor
+    gpu, supervised = Gpu(counters, SystemClock(), UUID, (None,)), counters.supervisor
     gpu.read()
-    wait_until(partial(getattr, supervisor, "is_up"))
-    pid = counters.supervisor.pid
+    wait_until(partial(getattr, supervised, "is_up"))
+    pid = supervised.pid
 
     counters.stop()
 
     assert not counters.supervisor.is_up
     wait_until(lambda: not is_alive(pid))
     assert set(threading.enumerate()) <= threads
-    del counters, gpu, supervisor
+    del counters, gpu, supervised
     gc.collect()
     assert opened() <= before
 
@@ -409,7 +396,7 @@ def test_a_fault_in_the_supervision_does_not_end_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on with the next step."""
-    monkeypatch.setattr("exporter.sources.counters.supervisor.STEP_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "STEP_SECONDS", 0.01)
     counters = ChildCounters("dcgm", {}, SystemClock(), command=command("count"))
     steps: list[float] = []
 

@@ -49,9 +49,7 @@ class Node:
 
     def happen(self, xid: int) -> None:
         """The driver's events report an Xid of GPU 0."""
-        now = self.fake.now() - self.fake.epoch + 0.03
-        known = self.fake.scenario.get("xids", [])
-        self.fake.update(xids=[*known, {"at": now, "gpu": 0, "xid": xid}])
+        self.fake.happen((0, xid))
 
     def log(self, xid: int) -> None:
         """The kernel logs an Xid of GPU 0."""

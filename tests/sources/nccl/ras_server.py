@@ -58,9 +58,12 @@ def status(*communicators: tuple[list[dict[str, Any]], list[dict[str, Any]]]) ->
 class RasServer:
     """The port; `says` is sent as it is if it is bytes."""
 
-    def __init__(self, says: Any = None, *, has_json: bool = True) -> None:
+    def __init__(
+        self, says: Any = None, *, has_json: bool = True, greeting: bytes = b"SERVER PROTOCOL 2\n"
+    ) -> None:
         self.says = says
         self.has_json = has_json
+        self.greeting = greeting
         self.commands: list[str] = []
         ras = self
 
@@ -81,8 +84,9 @@ class RasServer:
         """Answer a command; return whether the connection ends with that."""
         words = command.lower()
         if words.startswith("client protocol "):
-            file.write(b"SERVER PROTOCOL 2\n")
-        elif words.startswith("timeout ") or (words == "set format json" and self.has_json):
+            file.write(self.greeting)
+            return not self.greeting.startswith(b"SERVER")
+        if words.startswith("timeout ") or (words == "set format json" and self.has_json):
             file.write(b"OK\n")
         elif words == "status":
             said = self.says

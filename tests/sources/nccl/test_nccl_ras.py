@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import threading
 from typing import Any
 
 import pytest
@@ -111,19 +110,8 @@ def test_nobody_there_is_no_fault() -> None:
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"x" * 5000])
 def test_another_server_on_the_port_is_not_believed(says: bytes) -> None:
     """It is named as what it is."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(100)
-                connection.sendall(says)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(Unreadable, match="is not NCCL's RAS"):
-            fetch_status("127.0.0.1", server.getsockname()[1])
-        thread.join()
+    with RasServer(greeting=says) as ras, pytest.raises(Unreadable, match="is not NCCL's RAS"):
+        fetch_status("127.0.0.1", ras.port)
 
 
 def test_a_status_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,16 +35,18 @@ def test_nvlink_sum_needs_every_link() -> None:
     assert transmit({}, 0) is None
 
 
-def traffic() -> PcieTraffic:
-    return PcieTraffic(1, 16)
+def moved(
+    *reads: tuple[int | None, float], generation: int | None = 1, width: int | None = 16
+) -> list[float | None]:
+    """What was moved by each read of the counter after the first: its count, and when."""
+    pcie = PcieTraffic(generation, width)
+    values = (({} if count is None else {TRANSMIT: count}, at) for count, at in reads)
+    return [pcie.moved(TRANSMIT, each, at) for each, at in values][1:]
 
 
 def test_wrap_is_undone() -> None:
     """A counter that fell has passed 2^32 once."""
-    pcie = traffic()
-    pcie.moved(TRANSMIT, {TRANSMIT: PCIE_COUNTER_WRAP - 10}, 0.0)
-
-    assert pcie.moved(TRANSMIT, {TRANSMIT: 20}, 1.0) == 30
+    assert moved((PCIE_COUNTER_WRAP - 10, 0.0), (20, 1.0)) == [30]
 
 
 @given(
@@ -60,28 +62,19 @@ def test_moved_bytes_are_right_or_absent(
     """Whatever the link can carry in the interval is known exactly, or not at all."""
     peak = pcie_bytes_per_second(generation, width)
     assert peak is not None
-    moved = int(peak * seconds * load)
-    pcie = PcieTraffic(generation, width)
-    pcie.moved(TRANSMIT, {TRANSMIT: start % PCIE_COUNTER_WRAP}, 0.0)
-    counted = pcie.moved(TRANSMIT, {TRANSMIT: (start + moved) % PCIE_COUNTER_WRAP}, seconds)
+    bytes_moved = int(peak * seconds * load)
+    counts = (start % PCIE_COUNTER_WRAP, 0.0), ((start + bytes_moved) % PCIE_COUNTER_WRAP, seconds)
+    [counted] = moved(*counts, generation=generation, width=width)
 
-    assert counted in (None, moved)
+    assert counted in (None, bytes_moved)
 
 
 @pytest.mark.parametrize(("generation", "width"), [(None, 16), (4, None), (99, 16)])
 def test_unknown_links_are_absent(generation: int | None, width: int | None) -> None:
     """Without the link's speed nothing can be said about wraps."""
-    pcie = PcieTraffic(generation, width)
-    pcie.moved(TRANSMIT, {TRANSMIT: 1}, 0.0)
-
-    assert pcie.moved(TRANSMIT, {TRANSMIT: 2}, 0.001) is None
+    assert moved((1, 0.0), (2, 0.001), generation=generation, width=width) == [None]
 
 
 def test_silent_counter_is_absent() -> None:
     """A counter that did not answer moves nothing, and spans the gap when it does again."""
-    pcie = traffic()
-    pcie.moved(TRANSMIT, {TRANSMIT: 10}, 0.0)
-
-    assert pcie.moved(TRANSMIT, {}, 0.4) is None
-    assert pcie.moved(TRANSMIT, {TRANSMIT: 40}, 0.8) == 30
-    assert pcie.moved(TRANSMIT, {TRANSMIT: 50}, 9.0) is None
+    assert moved((10, 0.0), (None, 0.4), (40, 0.8), (50, 9.0)) == [None, 30, None]

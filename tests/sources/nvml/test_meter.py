@@ -46,9 +46,8 @@ class Load:
         self._begin = START - begin
         self._busy = [(number % 2 == 0) == starts_busy for number in range(len(turns))]
         self._ends = list(accumulate(turns))
-        self._busy_until = list(
-            accumulate(seconds * busy for seconds, busy in zip(turns, self._busy, strict=True))
-        )
+        busy_turns = (seconds * busy for seconds, busy in zip(turns, self._busy, strict=True))
+        self._busy_until = list(accumulate(busy_turns))
 
     def _until(self, t: float) -> float:
         length = self._ends[-1]
@@ -134,13 +133,24 @@ class Interval:
     ratio: float
     upper: float
     seconds: float
-    lower: float = 0.0
+    lower: float
+
+    @property
+    def busy_seconds(self) -> float:
+        return self.ratio * self.seconds
 
 
 def closed(meter: UtilizationMeter, start: float, end: float) -> Interval:
     taken = meter.close(end)
     assert taken is not None
-    return Interval(start, end, *taken[:3], lower=taken.lower_ratio)
+    return Interval(start, end, *taken[:3], taken.lower_ratio)
+
+
+def share(found: Sequence[Interval]) -> tuple[float, float]:
+    """The busy share of the time that was seen, and how much of all time that is."""
+    seen = sum(each.seconds for each in found)
+    busy = sum(each.busy_seconds for each in found)
+    return busy / seen, seen / (found[-1].end - found[0].start)
 
 
 @dataclass
@@ -268,7 +278,7 @@ def test_integral_is_exact_over_the_covered_time(
 
     assert watched.polls == 0
     assert covered == pytest.approx(end - begin, abs=1e-3)
-    assert sum(each.ratio * each.seconds for each in found) == pytest.approx(
+    assert sum(each.busy_seconds for each in found) == pytest.approx(
         load.busy_seconds(begin, end), abs=(HALF_PERCENT + 1e-6) * covered + 1e-3
     )
 
@@ -280,20 +290,15 @@ def shares(
     chance = random.Random(11)
     busy = counted = seen = length = 0.0
     for seed in range(24):
-        load = Load(bursts_of_work(chance), begin=chance.uniform(0, 40))
+        turns = [chance.uniform(*most) for most in [(0.2, 6), (0.05, 2)] * 40]
+        load = Load(turns, begin=chance.uniform(0, 40))
         driver = Driver(load, PERIODS[seed % 4], chance.random(), buffer=False, **kind)
         found = Watch(driver, interval, seed, bursts=bursts).intervals(seconds)
         busy += load.busy_seconds(found[0].start, found[-1].end)
         length += found[-1].end - found[0].start
-        counted += sum(each.ratio * each.seconds for each in found)
+        counted += sum(each.busy_seconds for each in found)
         seen += sum(each.seconds for each in found)
     return busy / length, counted / seen, seen / length
-
-
-def bursts_of_work(chance: random.Random) -> list[float]:
-    return [
-        seconds for _ in range(40) for seconds in (chance.uniform(0.2, 6), chance.uniform(0.05, 2))
-    ]
 
 
 @pytest.mark.parametrize("interval", INTERVALS)
@@ -332,12 +337,9 @@ def test_a_buffer_that_is_dry_while_idle_is_understood(
     understood = watch.intervals(max(100, 6 * interval))
 
     for found in (learning, understood):
-        seen = sum(each.seconds for each in found)
-        truth = load.mean(found[0].start, found[-1].end)
-        assert sum(each.ratio * each.seconds for each in found) / seen == pytest.approx(
-            truth, abs=0.03
-        )
-        assert seen > 0.94 * (found[-1].end - found[0].start)
+        busy, seen = share(found)
+        assert busy == pytest.approx(load.mean(found[0].start, found[-1].end), abs=0.03)
+        assert seen > 0.94
         assert missed(load, found) == []
     reads = len(understood) + (understood[-1].end - understood[0].start) / BUFFER_SECONDS
     assert driver.polls <= reads + 1
@@ -374,13 +376,7 @@ def sampled(meter: UtilizationMeter, now: float, *values: float, period: float =
 
 @pytest.mark.parametrize(
     ("period", "interval", "most"),
-    [
-        (SIXTH, 1.0, 0.18),
-        (SIXTH, 10.0, 0.03),
-        (1.0, 1.0, 1.0),
-        (1.0, 10.0, 0.12),
-        (1.0, 30.0, 0.05),
-    ],
+    [(SIXTH, 1.0, 0.18), (SIXTH, 10.0, 0.03), (1.0, 10.0, 0.12), (1.0, 30.0, 0.05)],
 )
 def test_an_idle_gpu_is_known_to_be_idle_up_to_one_period(
     period: float, interval: float, most: float
@@ -462,11 +458,10 @@ def test_late_samples_do_not_count_what_polls_have_counted(interval: float) -> N
     load = Load((0.2, 0.3))
     driver = LateDriver(load, SIXTH, depth=200)
     found = Watch(driver, interval).intervals(60)
-    seen = sum(each.seconds for each in found)
 
     assert missed(load, found) == []
-    assert 58 - 2 * interval <= seen <= 60 + SIXTH
-    assert sum(each.ratio * each.seconds for each in found) / seen == pytest.approx(0.6, abs=0.02)
+    assert 58 - 2 * interval <= sum(each.seconds for each in found) <= 60 + SIXTH
+    assert share(found)[0] == pytest.approx(0.6, abs=0.02)
     assert driver.polls > 100
 
 
@@ -517,10 +512,8 @@ def test_clocks_that_do_not_agree_cost_one_period() -> None:
     meter.add_samples([(k * SIXTH, 1.0) for k in range(100)], START, OFFSET + START)
     meter.close(START)
     meter.add_samples([(k * SIXTH, 0.0) for k in range(100, 106)], START + 1, OFFSET + START + 1)
-    taken = meter.close(START + 1)
 
-    assert taken is not None
-    assert taken[1] == pytest.approx(SIXTH + ROUNDING_MARGIN)
+    assert closed(meter, START, START + 1).upper == pytest.approx(SIXTH + ROUNDING_MARGIN)
 
 
 def test_busy_mean_of_an_idle_time_is_the_plain_mean() -> None:

@@ -25,15 +25,15 @@ class Opened:
     """A machine, with its GPUs opened by this exporter's own code."""
 
     def __init__(self, machine: Machine, folder: Path, open_gpu: Open) -> None:
-        self.sysfs = machine.write(folder / "machine")
-        self.rig = open_gpu(top={"devices": machine.devices})
-        self.fake = self.rig.fake
+        self._sysfs = machine.write(folder / "machine")
+        self._rig = open_gpu(top={"devices": machine.devices})
+        self.fake = self._rig.fake
         self._count = len(machine.devices)
 
     def devices(self) -> list[Device]:
-        handles = map(self.rig.library.handle, range(self._count))
+        handles = map(self._rig.library.handle, range(self._count))
         return [
-            NvmlSource(handle, index, "/proc", Journal(""), sysfs=self.sysfs).device
+            NvmlSource(handle, index, "/proc", Journal(""), sysfs=self._sysfs).device
             for index, handle in enumerate(handles)
         ]
 
@@ -54,9 +54,7 @@ def matrix(devices: Iterable[Device]) -> list[list[str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    "machine", [DGX_H100, PCIE_BOX, BRIDGED_PAIRS], ids=["dgx-h100", "pcie-box", "bridged-pairs"]
-)
+@pytest.mark.parametrize("machine", [DGX_H100, PCIE_BOX, BRIDGED_PAIRS], ids=range(3))
 def test_every_link_of_a_machine(open_machine: Any, machine: Machine) -> None:
     """As nvidia-smi topo -m has it, with the CPUs and the NUMA node of each GPU."""
     devices = open_machine(machine).devices()

@@ -51,14 +51,6 @@ class Rig:
         before = self.calls("nvmlEventSetWait_v2")
         wait_until(lambda: self.calls("nvmlEventSetWait_v2") >= before + count)
 
-    def happen(self, *xids: tuple[int, int]) -> None:
-        """Let these Xids (GPU, code) happen now."""
-        now = self.fake.now() - self.fake.epoch + 0.03  # the change is seen 25 ms later
-        more = [
-            {"at": now + 0.001 * n, "gpu": gpu, "xid": xid} for n, (gpu, xid) in enumerate(xids)
-        ]
-        self.fake.update(xids=[*self.fake.scenario.get("xids", []), *more])
-
     def wait_for(self, *xids: tuple[int, int]) -> None:
         expected = [(self.uuids[gpu], xid) for gpu, xid in xids]
         wait_until(lambda: self.heard == expected, what=f"for {expected}, heard {self.heard}")
@@ -97,9 +89,9 @@ def test_every_xid_is_heard_once_with_its_gpu(watch: Watch) -> None:
     """Several of one GPU, and of several GPUs, in the driver's order."""
     rig = watch()
     rig.wait_for_registrations(2)
-    rig.happen((1, 79), (0, 48), (0, 48))
+    rig.fake.happen((1, 79), (0, 48), (0, 48))
     rig.wait_for((1, 79), (0, 48), (0, 48))
-    rig.happen((1, 31))
+    rig.fake.happen((1, 31))
     rig.wait_for((1, 79), (0, 48), (0, 48), (1, 31))
 
 
@@ -110,7 +102,7 @@ def test_a_gpu_that_cannot_be_registered_leaves_the_others_alone(
     caplog.set_level(logging.INFO)
     rig = watch({"faults": [fault("nvmlDeviceRegisterEvents", gpu=0, error=3)]})
     rig.wait_for_registrations(2)
-    rig.happen((0, 79), (1, 79))
+    rig.fake.happen((0, 79), (1, 79))
     rig.wait_for((1, 79))
     rig.wait_for_waits(3)
 
@@ -125,7 +117,7 @@ def test_an_unknown_error_on_registering_costs_the_set(watch: Watch) -> None:
     wait_until(lambda: rig.calls("nvmlEventSetFree") >= 2)
     rig.fake.update(faults=[])
     wait_until(lambda: set(rig.events._registered.values()) == set(rig.uuids.values()))
-    rig.happen((1, 79), (0, 79))
+    rig.fake.happen((1, 79), (0, 79))
     rig.wait_for((1, 79), (0, 79))
 
 
@@ -136,7 +128,7 @@ def test_an_xid_of_a_gpu_that_is_then_lost_is_known_by_its_uuid(watch: Watch) ->
     rig.fake.device(0, lost=1)
     rig.readable = {1: rig.uuids[1]}
     rig.wait_for_waits(2)
-    rig.happen((0, 79))
+    rig.fake.happen((0, 79))
     rig.wait_for((0, 79))
 
 
@@ -148,7 +140,7 @@ def test_a_gpu_that_is_back_is_registered_again(watch: Watch) -> None:
     rig.wait_for_waits(2)
     rig.readable = dict(rig.uuids)
     rig.wait_for_registrations(3)
-    rig.happen((0, 95))
+    rig.fake.happen((0, 95))
     rig.wait_for((0, 95))
 
 
@@ -176,7 +168,7 @@ def test_a_wait_that_fails_is_tried_again(
     wait_until(lambda: rig.calls("nvmlEventSetCreate") >= 4)
     rig.fake.update(faults=[])
     wait_until(lambda: not rig.events._failing)
-    rig.happen((0, 119))
+    rig.fake.happen((0, 119))
     rig.wait_for((0, 119))
 
     assert rig.calls("nvmlEventSetFree") == rig.calls("nvmlEventSetCreate") - 1

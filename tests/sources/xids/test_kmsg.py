@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -107,6 +108,18 @@ def _follow() -> Iterator[Follow]:
     assert not [thread for thread in threading.enumerate() if thread.name == "kernel-log"]
 
 
+def failing(call: Callable[..., Any], errors: list[int]) -> Callable[..., Any]:
+    """A call that fails with each of these errors first."""
+
+    def fail(*arguments: Any) -> Any:
+        if errors:
+            code = errors.pop(0)
+            raise OSError(code, os.strerror(code))
+        return call(*arguments)
+
+    return fail
+
+
 def test_only_what_is_logged_from_the_start_on_counts(follow: Follow, tmp_path: Path) -> None:
     """The kernel keeps old messages; an exporter that ran then has counted them."""
     path = tmp_path / "kmsg"
@@ -142,11 +155,7 @@ def test_a_log_that_must_not_be_read_is_one_line(
 ) -> None:
     """kernel.dmesg_restrict keeps it from ordinary users."""
     caplog.set_level(logging.INFO)
-
-    def refuse(*_: object) -> int:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", failing(os.open, [errno.EPERM]))
     follow(tmp_path / "kmsg")
 
     assert caplog.messages == [
@@ -163,17 +172,9 @@ def test_lost_records_do_not_end_it(
 ) -> None:
     """The ring may be overwritten before it is read (EPIPE); what comes after is read."""
     errors = [errno.EPIPE, errno.EAGAIN, errno.EINTR]
-    read = os.read
-
-    def failing(file: int, length: int) -> bytes:
-        if errors:
-            code = errors.pop(0)
-            raise OSError(code, os.strerror(code))
-        return read(file, length)
-
     path = tmp_path / "kmsg"
     path.touch()
-    monkeypatch.setattr(os, "read", failing)
+    monkeypatch.setattr(os, "read", failing(os.read, errors))
     found = follow(path)
     wait_until(lambda: not errors)
     with path.open("a") as file:
@@ -190,13 +191,9 @@ def test_a_log_that_fails_ends_with_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing is tried over and over."""
-
-    def failing(*_: object) -> bytes:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     path = tmp_path / "kmsg"
     path.touch()
-    monkeypatch.setattr(os, "read", failing)
+    monkeypatch.setattr(os, "read", failing(os.read, [errno.EIO]))
     follow(path)
     wait_until(lambda: caplog.records)
 

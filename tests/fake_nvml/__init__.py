@@ -13,23 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tests.fake_nvml.build import build
-from tests.fake_nvml.drivers import DRIVER_470, DRIVER_535, DRIVER_550
+from tests.fake_nvml.build import build as build
 from tests.fake_nvml.tables import scenario_text
-
-__all__ = [
-    "DRIVER_470",
-    "DRIVER_535",
-    "DRIVER_550",
-    "FakeNvml",
-    "build",
-    "fault",
-    "integral",
-    "mean",
-    "sine",
-    "square",
-    "steps",
-]
 
 Wave = float | Mapping[str, Any]
 
@@ -245,3 +230,32 @@ def _square_area(body: Mapping[str, Any], t: float) -> float:
     on = whole * body["duty"] + min(turns - whole, body["duty"])
     low = body.get("low", 0)
     return float(body["period"] * (low * turns + (body["high"] - low) * on))
+
+
+# Which of the symbols that are asked for older drivers lack (nvml.h of their CUDA releases).
+
+# CUDA 12.4
+DRIVER_550 = (
+    *("nvmlDeviceGetFanSpeedRPM", "nvmlDeviceGetMarginTemperature", "nvmlDeviceGetTemperatureV"),
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1",
+)
+
+# CUDA 12.2
+DRIVER_535 = (
+    *DRIVER_550,
+    *("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetNumaNodeId", "nvmlDeviceGetPciInfoExt"),
+    "nvmlDeviceGetSramEccErrorStatus",
+)
+
+# CUDA 11.4
+DRIVER_470 = (
+    *DRIVER_535,
+    *(f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics", "MPSCompute")),
+    *("nvmlDeviceGetConfComputeMemSizeInfo", "nvmlSystemGetConfComputeState"),
+    *("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetRunningProcessDetailList"),
+    *("nvmlDeviceGetGpuFabricInfo", "nvmlDeviceGetNumFans", "nvmlDeviceGetNumGpuCores"),
+    *("nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization"),
+    *("nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetMemoryInfo_v2"),
+    *("nvmlGpmMetricsGet", "nvmlGpmMigSampleGet", "nvmlGpmQueryDeviceSupport"),
+    *("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmSampleGet"),
+)

@@ -64,20 +64,16 @@ def build(missing: Sequence[str] = (), *, extra_flags: Sequence[str] = ()) -> Pa
     """The path of a library that lacks the `missing` symbols, compiled if need be."""
     stubs = stub_source()
     objects_key = _digest([stubs, *COMPILE, *extra_flags, *_source_texts()])
-    key = _digest([objects_key, *LINK, *sorted(missing)])
     cache = cache_directory()
-    library = cache / key / SONAME
-    if library.exists():
-        return library
+    library = cache / _digest([objects_key, *LINK, *sorted(missing)]) / SONAME
+    objects = cache / f"objects-{objects_key}"
     with _lock(cache / "lock"):
-        if library.exists():
-            return library
-        objects = cache / f"objects-{objects_key}"
-        if not objects.exists():
+        if not library.exists() and not objects.exists():
             with _replacing(objects) as directory:
                 _compile(directory, stubs, extra_flags)
-        with _replacing(library.parent) as directory:
-            _link(objects, directory, missing, extra_flags)
+        if not library.exists():
+            with _replacing(library.parent) as directory:
+                _link(objects, directory, missing, extra_flags)
     return library
 
 

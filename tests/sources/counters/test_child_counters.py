@@ -17,7 +17,12 @@ import pytest
 
 from exporter.clock import SystemClock
 from exporter.sources.counters import child_counters, supervisor
-from exporter.sources.counters.child_counters import ChildCounters
+from exporter.sources.counters.child_counters import (
+    EVERYWHERE,
+    ChildCounters,
+    StateLog,
+    StateNote,
+)
 from exporter.sources.counters.programs import IGNORED_SIGNALS
 from tests.sources.counters.bench import UUID, Bench, Gpu, command, is_alive, opened
 from tests.waiting import wait_until
@@ -352,13 +357,23 @@ def test_signals_to_all_processes_do_not_end_a_child(bench: MakeBench) -> None:
     assert made.supervisor.pid == pid
 
 
+PARENT = """
+import sys, time
+from tests.sources.counters.bench import Bench
+
+bench = Bench(sys.argv[1])
+bench.open()
+bench.run()
+print(bench.supervisor.pid, flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.mark.parametrize("name", ["count", "silent"])
 def test_a_child_does_not_outlive_the_exporter(name: str) -> None:
     """Not even one that hangs and an exporter that is killed."""
     parent = subprocess.Popen(
-        [sys.executable, "-m", "tests.sources.counters.parent", name],
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", PARENT, name], stdout=subprocess.PIPE, text=True
     )
     with parent:
         assert parent.stdout is not None
@@ -410,3 +425,42 @@ def test_a_fault_in_the_supervision_does_not_end_it(
     counters.stop()
 
     assert warnings(caplog) == ["dcgm: its supervision failed: ZeroDivisionError: oh"]
+
+
+def test_the_log_has_one_line_for_each_change(caplog: pytest.LogCaptureFixture) -> None:
+    """Also of a state that each new child finds again."""
+    caplog.set_level(logging.INFO)
+    notes = StateLog("cupti")
+
+    assert notes.note(("GPU-a", None), "busy", "by Nsight")
+    assert not notes.note(("GPU-a", None), "busy", "by Nsight")
+    notes.forget()
+    assert notes.of("GPU-a", None) is None
+    assert not notes.note(("GPU-a", None), "busy", "by Nsight")
+    assert notes.note(("GPU-a", 2), "no_permission", "")
+    assert not notes.note(EVERYWHERE, "paused", "handed over")
+    assert not notes.note(EVERYWHERE, "ok", "")
+    assert notes.note(("GPU-b", None), "paused", "by dcgmi")
+    assert not notes.note(("GPU-a", None), "ok", "")
+    assert not notes.note(("GPU-a", None), "ok", "")
+
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        ("WARNING", "cupti of GPU-a: by Nsight"),
+        ("WARNING", "cupti of GPU-a/2: no permission"),
+        ("INFO", "cupti: handed over"),
+        ("INFO", "cupti: it works again"),
+        ("INFO", "cupti of GPU-b: by dcgmi"),
+        ("INFO", "cupti of GPU-a: it works again"),
+    ]
+
+
+def test_what_holds_for_all_holds_for_each() -> None:
+    notes = StateLog("cupti")
+    assert notes.note(("GPU-a", None), "unsupported", "CMP"), "a failure, though not warned of"
+    assert notes.note(("GPU-a", 1), "mig", "on MIG")
+
+    assert notes.of("GPU-a", 1) == StateNote("mig", "on MIG")
+    assert notes.of("GPU-a", 2) == StateNote("unsupported", "CMP")
+    assert notes.of("GPU-b", None) is None
+    notes.note(EVERYWHERE, "missing", "install it")
+    assert notes.of("GPU-b", None) == notes.of("GPU-a", 1) == StateNote("missing", "install it")

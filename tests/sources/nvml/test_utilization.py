@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from exporter.sources.nvml.utilization import (
     SampleBuffer,
     UtilizationReader,
 )
-from tests.fake_nvml import fault, mean, square
+from tests.fake_nvml import fault, square
 from tests.sources.conftest import START, Open
 
 NO_BUFFER = {"enabled": 0}
@@ -38,26 +37,6 @@ def known(found: UtilizationReader, rig: Any) -> Utilization:
     utilization: Utilization | None = read(found, rig)[0]
     assert utilization is not None
     return utilization
-
-
-def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
-    """With the buffer, ratio times seconds is the busy time of the samples, to rounding."""
-    load = square(period=3.7, duty=0.3, high=100)
-    rig = open_gpu(utilization=load)
-    found = reader(rig, 20)
-    busy = covered = 0.0
-    for seconds in (1, 0.4, 2.2, 1, 3):
-        rig.advance(seconds)
-        utilization = known(found, rig)
-        truth = mean(load, rig.monotonic() - seconds, rig.monotonic()) / 100
-        assert truth <= utilization.upper_ratio + 1e-6
-        busy += utilization.ratio * utilization.seconds
-        covered += utilization.seconds
-    first, last = math.floor(20 * 6) / 6, math.floor(27.6 * 6) / 6
-
-    assert covered == pytest.approx(last - first, abs=1e-5)
-    assert busy == pytest.approx(mean(load, first, last) / 100 * covered, abs=0.005 * covered)
-    assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
 
 
 def polled(found: UtilizationReader, rig: Any, seconds: float = 1.0) -> Utilization:

@@ -73,7 +73,12 @@ class Cause:
 
 
 def condition(text: str) -> Condition:
-    """Read ``workers_count == 0``: evidence, relation, and a number or a threshold's name."""
+    """Read ``workers_count == 0``: evidence, relation, and a number or a threshold's name.
+
+    Raises:
+        KeyError: there is no such relation or threshold.
+        ValueError: these are not three words.
+    """
     name, relation, limit = text.split(" ")
     return name, _RELATIONS[relation], THRESHOLDS[limit] if limit in THRESHOLDS else float(limit)
 

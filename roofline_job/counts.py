@@ -22,9 +22,11 @@ FLOPS = 10**24
 
 
 def amount(number: object, most: int) -> float:
-    """Return a number that the job states, as it is reported; raise TypeError or ValueError.
+    """Return a number that the job states, as it is reported.
 
-    Tensors are refused too: reading one may wait for the GPU.
+    Raises:
+        TypeError: it is not a number. Tensors are refused too: reading one may wait for the GPU.
+        ValueError: it is negative, too large, or not a number at all.
     """
     if type(number) is not int:
         if not isinstance(number, Real):

@@ -81,7 +81,10 @@ class Part:
         """Switch it off after a failure of its own; call this where the failure is handled.
 
         A job at its recursion limit or out of memory is not a failure of the client: then only
-        this call is not measured. What a signal handler of the job raised is raised again.
+        this call is not measured.
+
+        Raises:
+            Exception: `error`, where a signal handler of the job raised it.
         """
         if isinstance(error, RecursionError | MemoryError):
             return

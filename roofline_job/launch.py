@@ -130,7 +130,11 @@ def main(words: Sequence[str], beside_daemon: BesideDaemon | None = None) -> int
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Read the words after ``run``; raise UsageError."""
+    """Read the words after ``run``.
+
+    Raises:
+        UsageError: something is wrong with one of them, or missing.
+    """
     own, command = list(words), list[str]()
     switches: set[str] = set()
     values: dict[str, str] = {}

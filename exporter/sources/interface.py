@@ -38,8 +38,12 @@ class CounterSource(Protocol):
         """Return whether this source is expected to give activities of this share."""
 
     def read(self, monotonic_seconds: float) -> Mapping[int | None, Activity]:
-        """Return the activities since the last read, by share, as far as known. Raises DeviceGone
-        or LibraryUnavailable."""
+        """Return the activities since the last read, by share, as far as known.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            LibraryUnavailable: the driver library must be initialised again.
+        """
 
     def close(self) -> None:
         """Free the resources of this source."""

@@ -54,8 +54,11 @@ class NcclRas(PolledSource[Collectives]):
 
 
 def fetch_status(host: str, port: int) -> bytes | None:
-    """Return the status as JSON; None where nobody listens: no job with NCCL runs here. Raises
-    Unreadable."""
+    """Return the status as JSON; None where nobody listens: no job with NCCL runs here.
+
+    Raises:
+        Unreadable: it is no RAS, is too old, or did not finish within `TOTAL_SECONDS`.
+    """
     deadline = Deadline(TOTAL_SECONDS)
     try:
         connection = socket.create_connection((host, port), CONNECT_SECONDS)
@@ -112,7 +115,11 @@ class _Client:
 
 
 def collectives(data: bytes) -> Collectives:
-    """Return the collectives of a job's processes from a status in JSON, or raise Unreadable."""
+    """Return the collectives of a job's processes from a status in JSON.
+
+    Raises:
+        Unreadable: it is no status of RAS.
+    """
     try:
         status = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -31,7 +31,11 @@ class Child:
     it: the kernel kills the child when the thread ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Start it, or raise OSError."""
+        """Start it.
+
+        Raises:
+            OSError: it cannot be started.
+        """
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(  # noqa: S603 - our own program
             command,
@@ -53,14 +57,22 @@ class Child:
         self.has_closed_output = False
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send an order; raise BlockingIOError if the child reads none, and the pipe is full."""
+        """Send an order.
+
+        Raises:
+            BlockingIOError: the child does not read its orders, and the pipe is full.
+        """
         line = encoded(message)
         with contextlib.suppress(BrokenPipeError):  # reading its other pipes shows that it is gone
             if os.write(self._orders.fileno(), line) < len(line):
                 raise BlockingIOError
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the child's messages since the last call; raise ValueError for anything else."""
+        """Return the child's messages since the last call.
+
+        Raises:
+            ValueError: it writes something else.
+        """
         data = _read(self.output)
         self.has_closed_output = data == b""
         return [json.loads(line) for line in self._lines.feed(data or b"")]

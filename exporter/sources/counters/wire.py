@@ -32,7 +32,11 @@ READ_BYTES = 65_536
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """Return the line of a message; raise ValueError for a number that is NaN or infinite."""
+    """Return the line of a message, with its end.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
     return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -43,7 +47,11 @@ class Lines:
         self._partial = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete now; raise ValueError if one is too long."""
+        """Return the lines that are complete now, without their ends.
+
+        Raises:
+            ValueError: one is too long.
+        """
         *complete, self._partial = (self._partial + data).split(b"\n")
         if len(self._partial) > LONGEST_LINE_BYTES:
             raise ValueError("a line is too long")
@@ -63,7 +71,11 @@ class Port:
         """Whether the exporter is gone or wants the child to end."""
 
     def emit(self, message: Mapping[str, Any]) -> None:
-        """Write a message as `encoded`; wait while the exporter does not read."""
+        """Write one of the messages; waits while the exporter does not read.
+
+        Raises:
+            ValueError: a number is NaN or infinite.
+        """
         line = encoded(message)
         try:
             while line:

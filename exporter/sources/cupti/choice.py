@@ -53,7 +53,11 @@ class Choices:
         self._made: dict[tuple[str, bytes], Choice] = {}
 
     def of(self, chip: str, availability: Image | None = None) -> Choice:
-        """Return the choice for a chip, which CUPTI may refuse; a new one takes up to a second."""
+        """Return the choice for a chip; a new one takes up to a second.
+
+        Raises:
+            CuptiError: CUPTI does not know the chip, or cannot sample it.
+        """
         key = (chip, b"" if availability is None else bytes(availability))
         if key not in self._made:
             self._made[key] = _chosen(_Trial(self.library, chip, availability))
@@ -109,8 +113,12 @@ def _candidates(signal: Signal, trial: _Trial) -> Iterator[Metric]:
 
 
 def largest_set(candidates: Sequence[Sequence[Metric]], fits: Fits) -> tuple[Metric, ...]:
-    """Return one metric of each signal, as far as one pass `fits` all; `candidates` are the metrics
-    by signal, the most important signal and the best metric of each first."""
+    """Return one metric of each signal, as far as all fit into one pass.
+
+    Args:
+        candidates: by signal, the most important first: its metrics, the best first.
+        fits: whether one pass counts a set.
+    """
     taken: list[Sequence[Metric]] = []
     best: tuple[Metric, ...] = ()
     for metrics in candidates:

@@ -61,8 +61,11 @@ class SampledGpu:
         """Whether nothing but another driver, or a restart, can help."""
 
     def step(self) -> Mapping[str, Any] | None:
-        """Read the session, or open one if it is due; return the message for the exporter, if any;
-        raise ProcessSpent if the process has to be replaced."""
+        """Read the session, or open one if it is due; return the message for the exporter, if any.
+
+        Raises:
+            ProcessSpent: the process has to be replaced.
+        """
         try:
             if self._session is not None:
                 return self._read(self._session)

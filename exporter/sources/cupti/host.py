@@ -31,8 +31,16 @@ class Host:
     """
 
     def __init__(self, library: CuptiLibrary, chip: str, availability: Image | None = None) -> None:
-        """Begin one; `availability` is the image of what the GPU can count now, None: all that the
-        chip can."""
+        """Begin a configuration.
+
+        Args:
+            library: CUPTI.
+            chip: a name of `supported_chips`, or as a GPU's own.
+            availability: the image of what can be counted on that GPU now; None: all of the chip's.
+
+        Raises:
+            CuptiError: 27 for a chip before Turing; 1 or 46, by release, for one that is not known.
+        """
         self.library = library
         self.chip = chip
         self._availability = availability
@@ -65,7 +73,11 @@ class Host:
         return str(found.p_description.decode())
 
     def add(self, metrics: Sequence[str]) -> None:
-        """Add metrics to the configuration."""
+        """Add metrics to the configuration.
+
+        Raises:
+            CuptiError: 1 where the chip does not have one of them.
+        """
         self.library.call(
             structures.ProfilerHostConfigAddMetrics,
             p_host_object=self.object,

@@ -101,7 +101,12 @@ class Driver:
     """
 
     def __init__(self) -> None:
-        """Load libcuda."""
+        """Load libcuda.
+
+        Raises:
+            LibraryUnavailable: it is not there, or lacks a function.
+            SourceError: it does not answer.
+        """
         # It would hide GPUs from CUDA; the exporter chooses GPUs by its own flags.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -115,11 +120,19 @@ class Driver:
         """The newest CUDA that it supports: (13, 0)."""
 
     def initialize(self) -> None:
-        """Find the GPUs; it may take a second for each that is asleep."""
+        """Find the GPUs; it may take a second for each that is asleep.
+
+        Raises:
+            SourceError: with the reason, in one line.
+        """
         self._call("cuInit", ctypes.c_uint(0))
 
     def gpus(self) -> dict[str, int]:
-        """Return CUDA's number of each GPU, once initialised, by the UUID as NVML writes it."""
+        """Return CUDA's number of each GPU, once it is initialised, by the UUID as NVML writes it.
+
+        Raises:
+            SourceError: the driver does not answer.
+        """
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return {self._uuid(index): index for index in range(count.value)}
@@ -144,8 +157,11 @@ class CuptiLibrary:
     """The functions of one release of CUPTI, which raise CuptiError with its code."""
 
     def __init__(self, cupti: Path) -> None:
-        """Load the file ``libcupti.so.N`` and the libraries beside it; raise LibraryUnavailable
-        with the reason, in one line."""
+        """Load the file ``libcupti.so.N`` and the libraries beside it.
+
+        Raises:
+            LibraryUnavailable: with the reason, in one line.
+        """
         try:
             for name in BESIDE:
                 ctypes.CDLL(str(cupti.parent / name), mode=ctypes.RTLD_GLOBAL)
@@ -162,7 +178,11 @@ class CuptiLibrary:
         """As cuptiGetVersion numbers releases."""
 
     def call(self, kind: type[P], **members: Any) -> P:
-        """Call the function that takes such a structure; return the structure that it filled."""
+        """Call the function that takes such a structure; return the structure that it filled.
+
+        Raises:
+            CuptiError: with CUPTI's code.
+        """
         function, filled = self.prepared(kind, **members)
         function()
         return filled
@@ -181,12 +201,16 @@ class CuptiLibrary:
 
 
 def initialized(driver: Driver, candidates: Sequence[Path]) -> CuptiLibrary:
-    """Return the first of the libraries that can be initialised, with the driver, in this process;
-    raise the SourceError of the last one if none can.
+    """Return the first of the libraries that can be initialised, with the driver, in this process.
 
     A release that is too new for the driver says so when it is initialised, and may crash after
     that; and a process cannot load a second one. Each but the last is therefore tried in a copy of
     the process.
+
+    Raises:
+        CuptiError: none of them can be; the code is the last one's.
+        LibraryUnavailable: the last one cannot be loaded, or its release is not known.
+        SourceError: the driver does not answer.
     """
     *first, last = candidates
     chosen = next((path for path in first if _works(driver, path)), last)

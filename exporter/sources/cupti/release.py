@@ -73,11 +73,17 @@ def installed(path: Sequence[str] | None = None) -> tuple[Release, ...]:
 def fitting(
     releases: Iterable[Release], driver: tuple[int, int] | None = None
 ) -> tuple[Release, ...]:
-    """Return the releases that fit a driver, the newest first; raise Unfit if none does.
+    """Return the releases that fit a driver, the newest first.
 
-    `driver` is the version of CUDA that it has, as NVML says it; None where there is none. It runs
-    CUPTI of its own version of CUDA and older ones; one of CUDA 13 any of 13. Where the first
-    cannot be initialised (error 15), the next may.
+    A driver runs CUPTI of its own version of CUDA and older ones; one of CUDA 13 any of 13. Where
+    the first cannot be initialised (error 15), the next may.
+
+    Args:
+        releases: as `installed` returns them.
+        driver: the version of CUDA that the driver has, as NVML says it; None where there is none.
+
+    Raises:
+        Unfit: none does.
     """
     releases = tuple(releases)
     if driver is not None and driver < OLDEST:

@@ -125,7 +125,11 @@ def _reduced(
 
 
 def chip_of(library: CuptiLibrary, index: int) -> str:
-    """Return the name of the chip of GPU `index`."""
+    """Return the name of the chip of GPU `index`.
+
+    Raises:
+        CuptiError: with CUPTI's code.
+    """
     return str(library.call(structures.DeviceGetChipName, device_index=index).p_chip_name.decode())
 
 
@@ -141,8 +145,11 @@ def check_support(library: CuptiLibrary, index: int) -> None:
 
 
 def availability_of(library: CuptiLibrary, index: int) -> Image:
-    """Return the image of the counters that are available on GPU `index` now; raise CuptiError
-    while another profiler is active."""
+    """Return the image of the counters that are available on GPU `index` now.
+
+    Raises:
+        CuptiError: with CUPTI's code, as while another profiler is active.
+    """
     kind = structures.PmSamplingGetCounterAvailability
     size = library.call(kind, device_index=index).counter_availability_image_size
     image: Image = (ctypes.c_uint8 * size)()

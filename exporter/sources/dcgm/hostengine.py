@@ -110,7 +110,11 @@ class _Reader:
         self._watches = 0
 
     def run(self) -> None:
-        """Read until told to end; raise DcgmError when the connection is of no use any more."""
+        """Read until told to end.
+
+        Raises:
+            DcgmError: the connection is of no use any more.
+        """
         while not self._port.ended:
             for message in self._port.messages():
                 self._handle_message(message)

@@ -75,10 +75,12 @@ class GpuRows:
 
 
 def parse(text: str) -> dict[str, GpuRows]:
-    """Return the rows of each GPU, by UUID; raise NotDcgm if it is no page in the text format, or
-    of another exporter.
+    """Return the rows of each GPU, by UUID.
 
     Rows that differ only in what they are labelled with, as one for each pod on a GPU, are one.
+
+    Raises:
+        NotDcgm: it is no page in the text format, or of another exporter.
     """
     if _MADE_HERE.search(text):
         raise NotDcgm("its page was made by a roofline-exporter, not by DCGM")

@@ -49,8 +49,11 @@ class Target:
 
 
 def fetch(target: Target, total_seconds: float = TOTAL_SECONDS) -> str:
-    """Return the text of a page; raise ScrapeFailed if it is not there, not in time, too large, or
-    no text."""
+    """Return the text of a page.
+
+    Raises:
+        ScrapeFailed: it is not there, not in time, too large, or no text.
+    """
     try:
         return _fetch(target, Deadline(total_seconds))
     except TimeoutError:

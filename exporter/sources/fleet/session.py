@@ -124,8 +124,14 @@ class Session:
         return self._index()
 
     def read(self) -> Reading:
-        """Return one round of readings; raise as `raise_if_gone`, DeviceSilent if not one of the
-        fast readings answered, or DeviceChanged if the GPU must be opened again."""
+        """Return one round of readings.
+
+        Raises:
+            DeviceGone: the GPU is lost.
+            DeviceSilent: not one of the fast readings answered.
+            LibraryUnavailable: the library must be initialised again.
+            DeviceChanged: the GPU must be opened again.
+        """
         started = self._journal.now = self._clock.monotonic()
         if started >= self._slow_at + self._options.slow_interval_seconds:
             if started >= self._static_at + STATIC_INTERVAL_SECONDS:

@@ -138,7 +138,11 @@ class FieldBatch:
         return values
 
     def read_all(self) -> list[float]:
-        """Return the values of all fields, in order; raise NVMLError if one is not known."""
+        """Return the values of all fields, in the order of the batch.
+
+        Raises:
+            pynvml.NVMLError: one is refused, or not all are known now.
+        """
         values = self.read()
         if len(values) < len(self._all):
             whole = self.fields == self._all

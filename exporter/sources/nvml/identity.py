@@ -56,8 +56,13 @@ GRACE_MODULE = re.compile(r"\bG[BH](?:\d00|10)\b")
 
 
 def text(function: str, *arguments: Any) -> str:
-    """Call an NVML getter of the form ``f(..., buffer, length)``, and return the text. Bytes that
-    are not UTF-8 are replaced; pynvml's own wrapper raises for them. Raises NVMLError."""
+    """Call an NVML getter of the form ``f(..., buffer, length)``, and return the text.
+
+    Bytes that are not UTF-8 are replaced; pynvml's own wrapper raises for them.
+
+    Raises:
+        pynvml.NVMLError: the driver refused.
+    """
     buffer = create_string_buffer(LONGEST_TEXT)
     code = pynvml._nvmlGetFunctionPointer(function)(*arguments, buffer, LONGEST_TEXT)
     if code != pynvml.NVML_SUCCESS:
@@ -104,8 +109,13 @@ class IdentityReader:
         return self._probes[fact]()
 
     def read(self, fields: Mapping[Field, float], instances: tuple[Instance, ...] | None) -> Device:
-        """Return the device; raise NVMLError if the driver does not report its UUID. `fields` are
-        its static field values, `instances` its MIG devices; None while MIG is off."""
+        """Return the device; `fields` are its static field values.
+
+        `instances` are its MIG devices; None while MIG is off.
+
+        Raises:
+            pynvml.NVMLError: the driver does not report its UUID.
+        """
         h, ask, nv = self._handle, self._ask, pynvml
         pci = ask("pci", "nvmlDeviceGetPciInfo_v3")
         architecture = ask("architecture", "nvmlDeviceGetArchitecture")

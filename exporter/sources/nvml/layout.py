@@ -98,7 +98,11 @@ def _places(slots: tuple[MigSlot, ...] | None) -> list[tuple[int | None, Instanc
 
 
 def mig_devices(handle: Any) -> MigDevices:
-    """Return the MIG devices of a GPU, without one that vanishes meanwhile; raise NVMLError."""
+    """Return the MIG devices of a GPU; one that vanishes meanwhile is left out.
+
+    Raises:
+        pynvml.NVMLError: the driver cannot report them at present.
+    """
     try:
         if not _mig_is_on(handle):
             return MigDevices(None)

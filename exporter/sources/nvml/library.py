@@ -37,8 +37,11 @@ class Library:
         self.generation = 0
 
     def start(self) -> int:
-        """Load and initialise; return the new generation. May block if the driver hangs. Raises
-        LibraryUnavailable, with the reason in one line."""
+        """Load and initialise; return the new generation. May block if the driver hangs.
+
+        Raises:
+            LibraryUnavailable: with the reason, in one line.
+        """
         self._load()
         try:
             pynvml.nvmlInit()

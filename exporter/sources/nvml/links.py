@@ -63,12 +63,14 @@ def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
 def nvlink_ends(
     handle: Any, links: int, known: dict[int, str], progress: Callable[[], None]
 ) -> dict[str, int]:
-    """Return how many of the first `links` NVLinks are active, by what is at their other end; raise
-    NVMLError if one does not say so.
+    """Return how many of the first `links` NVLinks are active, by what is at their other end.
 
     `known` keeps the end of each link, which does not change; `progress` is called for each.
     A call that names two GPUs (nvmlDeviceGetTopologyCommonAncestor) would hang or fail where
     either of them does.
+
+    Raises:
+        pynvml.NVMLError: a link does not say so.
     """
     ends = []
     for link in range(links):
@@ -170,8 +172,13 @@ FABRIC_CONFIGURATION_SHIFT = 8
 
 
 def read_fabric(function: str, handle: Any, struct: str) -> dict[str, Any]:
-    """Return the members of `Health` that say whether the GPU is registered with the NVSwitches;
-    raise NVMLError if the driver refuses, or the GPU is on no fabric."""
+    """Return the members of `Health` that say whether the GPU is registered with the NVSwitches.
+
+    Health, cluster and clique are known once the state is 3 (completed).
+
+    Raises:
+        pynvml.NVMLError: the driver refused, or the GPU is on no fabric.
+    """
     info = getattr(pynvml, struct)()
     getattr(pynvml, function)(handle, byref(info))
     state = int(info.state)

@@ -86,7 +86,12 @@ def is_refusal(code: int | None) -> bool:
 
 
 def raise_if_gone(code: int | None) -> None:
-    """Raise DeviceGone or LibraryUnavailable for a code that concerns more than one reading."""
+    """Raise for a code that concerns more than the reading that got it.
+
+    Raises:
+        DeviceGone: the GPU is lost, removed or needs a reset.
+        LibraryUnavailable: the library must be initialised again.
+    """
     if code is None:
         return
     if code in GONE_REASONS:
@@ -174,7 +179,12 @@ class Probe(Generic[T]):
         return self._at < len(self._calls) or bool(self._worked)
 
     def __call__(self) -> T | None:
-        """Return the value, or None if it is not known now; raise as `raise_if_gone`."""
+        """Return the value, or None if it is not known now.
+
+        Raises:
+            DeviceGone: the GPU is lost, removed or needs a reset.
+            LibraryUnavailable: the library must be initialised again.
+        """
         self._journal.progress()
         if self._journal.now >= self._retry_at:
             self._at, self._retry_at = 0, math.inf

@@ -58,10 +58,13 @@ class GrowingArray:
         self._room = ENTRIES
 
     def read(self, fill: Callable[[Any, c_uint], int]) -> list[Any]:
-        """Return the entries.
+        """Return the entries, which are valid until the next read.
 
         `fill(array, count)` calls the driver and returns its code; `count` is the room before the
         call and the length of the list after it.
+
+        Raises:
+            pynvml.NVMLError: the driver refused, or the list grows faster than it can be read.
         """
         code = pynvml.NVML_ERROR_INSUFFICIENT_SIZE
         for _ in range(ATTEMPTS):

@@ -217,21 +217,31 @@ class NvmlSource:
         return tuple(sorted({slot.instance.gpu_instance for slot in self._mig}))
 
     def read_static(self) -> None:
-        """Read the identity again; raise DeviceChanged if another GPU answers, or the number of
-        NVLinks has become known."""
+        """Read the identity again, which hardly ever changes.
+
+        Raises:
+            DeviceChanged: another GPU answers, or the number of NVLinks has become known.
+        """
         device = self._identity.read(self._facts() or {}, self._layout.instances)
         if device.uuid != self.device.uuid or device.nvlink_count not in (None, self._links):
             raise DeviceChanged
         self.device = device
 
     def look(self) -> None:
-        """Raise DeviceChanged if the MIG layout has changed."""
+        """Find out whether the MIG layout has changed.
+
+        Raises:
+            DeviceChanged: it has.
+        """
         if self._layout.possible and self._layout.has_changed():
             raise DeviceChanged
 
     def read_slow(self) -> None:
-        """Read what changes rarely or is expensive to read; `read_fast` returns it. Raises
-        DeviceChanged if the MIG layout has changed."""
+        """Read what changes rarely or is expensive to read; `read_fast` returns it.
+
+        Raises:
+            DeviceChanged: the MIG layout has changed.
+        """
         if self._layout.has_changed():
             raise DeviceChanged
         self._board = self._board_reader.read()

@@ -54,7 +54,10 @@ class SampleBuffer:
 
     def read(self) -> list[tuple[float, float]]:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
-        Raises NVMLError."""
+
+        Raises:
+            pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
+        """
         count = c_uint(CAPACITY)
         array = (pynvml.c_nvmlSample_t * CAPACITY)()
         code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(

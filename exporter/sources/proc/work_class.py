@@ -75,11 +75,15 @@ _CUT_PROGRAMS = tuple(
 def classify(
     arguments: Sequence[str], variables: Collection[str] = (), command: str | None = None
 ) -> str:
-    """Return the class of a process, by its command line, the names of its environment variables
-    and the kernel's name for it, which is cut at 15 bytes.
+    """Return the class of a process.
 
     The name of its program decides, or for an interpreted program that of the script or module.
     The rest of the command line is not used.
+
+    Args:
+        arguments: its command line; empty if it cannot be read.
+        variables: the names of its environment variables; empty if they cannot be read.
+        command: the kernel's name for it, cut at 15 bytes.
     """
     words = _words(arguments)
     names = [name.lower() for name in _program_names(words)]

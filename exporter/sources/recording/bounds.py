@@ -50,14 +50,21 @@ _Name = tuple[str, Hashable]
 
 
 def check_line(line: bytes) -> None:
-    """Raise InvalidLine for a line of too many values, before it is parsed."""
+    """Refuse a line of too many values before it is parsed.
+
+    Raises:
+        InvalidLine: there are more than MOST_VALUES.
+    """
     if line.count(b",") + line.count(b"[") + line.count(b"{") > MOST_VALUES:
         raise InvalidLine("", f"at most {MOST_VALUES} values in a line")
 
 
 def weight(value: Any, field: str, names: set[_Name] | None = None) -> int:
-    """Return about how many bytes a value takes in memory; add the keys of its tables to `names`;
-    raise InvalidLine where a list, a table or a text in it is too long."""
+    """Return about how many bytes a value takes in memory; add the keys of its tables to `names`.
+
+    Raises:
+        InvalidLine: a list or table within it has too many items, or a text is too long.
+    """
     kind = type(value)
     if kind is float or kind is int or kind is bool or value is None:
         return _VALUE_BYTES
@@ -101,7 +108,11 @@ class MemoryBudget:
         self._names: set[tuple[str | None, _Name]] = set()
 
     def add(self, reports: Iterable[SlotReport], **tables: Mapping[Any, Any]) -> None:
-        """Add the reports of the GPUs, and by name the tables that belong to no GPU."""
+        """Add the reports of the GPUs, and by name the tables that belong to no GPU.
+
+        Raises:
+            InvalidLine: a part, or the total, exceeds a limit.
+        """
         for report in reports:
             self._add_report(report)
         for field, table in tables.items():

@@ -44,7 +44,8 @@ class LineFile:
     def flush(self) -> None:
         """Write the lines taken so far and the end of the file, which the next flush overwrites.
 
-        After an OSError the file ends with the flush before.
+        Raises:
+            OSError: not all of them could be written; the file ends with the flush before.
         """
         end = b""
         if self._compress is not None:
@@ -76,7 +77,11 @@ class LineFile:
             self._file.close()
 
     def close(self) -> int:
-        """Write what is left, as `flush` does, and end the file; return its size in bytes."""
+        """Write what is left and end the file; return its size in bytes.
+
+        Raises:
+            OSError: not all could be written; the file ends with the last good flush.
+        """
         if not self._file.closed:
             self.flush()
             self._file.close()
@@ -84,8 +89,12 @@ class LineFile:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a recording without their ends; raise Damage once the rest cannot be
-    read, or is too long, and OSError for what is no regular file or cannot be read at all."""
+    """Yield the lines of a recording without their ends.
+
+    Raises:
+        Damage: the rest cannot be read, or is too long; all lines before it were yielded.
+        OSError: the file cannot be opened or read, or is no regular file.
+    """
     parts: list[bytes] = []
     length = 0
     for piece in _pieces(path):

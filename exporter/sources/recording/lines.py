@@ -44,7 +44,11 @@ def encode(value: Any) -> bytes:
 
 
 def decode(cls: type[T], line: bytes) -> T:
-    """Return the dataclass in a line; raise InvalidLine if that does not match its fields."""
+    """Return the dataclass in a line.
+
+    Raises:
+        InvalidLine: the line does not match its fields.
+    """
     if _OVERFLOWING.search(line):
         raise InvalidLine("", "numbers of fewer than 300 digits")
     hint: Any = cls

@@ -92,6 +92,9 @@ class Recorder:
         """Write the header; `started` is the monotonic time at which the recording begins.
 
         `redact` returns the part of a report to record; without it, all is recorded.
+
+        Raises:
+            OSError: nothing could be written.
         """
         self.ticks = 0
         self.gpus = len(header.devices)
@@ -107,7 +110,11 @@ class Recorder:
         file.flush()
 
     def take(self, readers: Readers) -> None:
-        """Write the readers' present reports."""
+        """Write the readers' present reports.
+
+        Raises:
+            OSError: the lines since the last flush could not be written.
+        """
         now = self._clock.monotonic()
         reports = readers.reports()
         if self._redact is not None:
@@ -131,7 +138,11 @@ class Recorder:
             self._flushed_at = now
 
     def end(self) -> int:
-        """End the file; return its size in bytes."""
+        """End the file; return its size in bytes.
+
+        Raises:
+            OSError: the last lines could not be written.
+        """
         return self._file.close()
 
     def summary(self) -> str:

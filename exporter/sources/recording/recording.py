@@ -74,8 +74,11 @@ def header_line(header: Header) -> bytes:
 
 
 def read_header(line: bytes) -> Header:
-    """Return the header in the first line of a recording; raise InvalidLine if it is none that this
-    version can play."""
+    """Return the header in the first line of a recording.
+
+    Raises:
+        InvalidLine: it is not the header of a recording that this version can play.
+    """
     check_line(line)
     try:
         plain = json.loads(line)
@@ -130,8 +133,11 @@ def recorded(report: SlotReport, started_monotonic_seconds: float) -> SlotReport
 
 
 def read_ticks(lines: Iterable[bytes]) -> Iterator[Tick]:
-    """Yield the ticks in the lines after the header; raise InvalidLine where a line is not a tick,
-    or exceeds a limit of `bounds`."""
+    """Yield the ticks in the lines after the header.
+
+    Raises:
+        InvalidLine: a line is not a tick, or exceeds a limit of `bounds`.
+    """
     workloads: Mapping[Scheduler, WorkloadReport] | None = None
     last_seconds = 0.0
     memory = MemoryBudget()
@@ -161,7 +167,11 @@ class Recording:
     """A recording in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Read the header; raise ConfigError if there is no such file, or it has none."""
+        """Read the header.
+
+        Raises:
+            ConfigError: there is no such file, or it does not begin as a recording.
+        """
         self.path = path
         try:
             self.header: Header = read_header(next(read_lines(path), b""))
@@ -171,8 +181,11 @@ class Recording:
             raise ConfigError(f"{path}:1: {error}") from error
 
     def ticks(self) -> Iterator[Tick]:
-        """Yield the ticks; raise Damage, which names file and line, where the rest cannot be
-        played."""
+        """Yield the ticks, in order.
+
+        Raises:
+            Damage: the rest cannot be played; the message names file and line.
+        """
         number = 1
         try:
             lines = read_lines(self.path)

@@ -89,8 +89,11 @@ class Claim(NamedTuple):
 
 
 def decode(data: bytes) -> Claim:
-    """Return what a datagram claims; raise Rejected, and nothing else, where that has not the form
-    of version 1 of the protocol."""
+    """Return what a datagram claims.
+
+    Raises:
+        Rejected: it does not have the form of version 1 of the protocol; nothing else is raised.
+    """
     if len(data) > MOST_BYTES:
         raise Rejected("too_large")
     message = _parse(data)

@@ -47,8 +47,11 @@ class Endpoint:
     """A bound socket and its file."""
 
     def __init__(self, path: str, access: SocketAccess) -> None:
-        """Bind the socket; create missing directories, remove a stale socket file. Where it cannot
-        be bound, raise SourceError with one line that names the path."""
+        """Bind the socket; create missing directories, remove a stale socket file.
+
+        Raises:
+            SourceError: it cannot be bound there; the message is one line and names the path.
+        """
         self.path = path
         self._file: tuple[int, int] | None = None
         try:
@@ -117,8 +120,12 @@ def _give_to(path: str, group: int) -> None:
 
 
 def _make_directory(path: str) -> None:
-    """Create a directory, and those above it, where they are missing; raise SourceError where any
-    user may replace the files of others in it."""
+    """Create a directory, and those above it, where they are missing.
+
+    Raises:
+        SourceError: any user may replace the files of others in it.
+        OSError: it cannot be made.
+    """
     if not os.path.isdir(path):
         _make_directory(os.path.dirname(path))
         # Jobs of all users pass through. Another daemon may be making it as well.
@@ -130,8 +137,12 @@ def _make_directory(path: str) -> None:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket file that no process listens on; raise SourceError where one listens, and
-    where the file is no socket."""
+    """Remove a socket file that no process listens on.
+
+    Raises:
+        SourceError: the file is no socket, or a process listens.
+        OSError: the file cannot be read or removed.
+    """
     try:
         found = os.lstat(path)
     except FileNotFoundError:

@@ -120,7 +120,10 @@ class Quota(Generic[Key]):
         """Return the entry to drop for a new one of this user; None while the table is not full.
 
         It is one of the user with the most, if that one keeps at least as many as this user then
-        has; else an own one that is idle. Without either, raise Rejected with `what` in front.
+        has; else an own one that is idle.
+
+        Raises:
+            Rejected: there is neither; the message begins with `what`.
         """
         if sum(map(len, self._entries.values())) < self._size:
             return None
@@ -160,8 +163,12 @@ class Ledger:
         self._checked_at = float("-inf")
 
     def take(self, claim: Claim, arrival: Arrival) -> None:
-        """Accept a claim; raise Rejected where its id is another process's, or it is not newer,
-        contradicts an earlier one, is more than the process can have done, or finds no room."""
+        """Accept a claim.
+
+        Raises:
+            Rejected: the id belongs to another process, or the claim is not newer, contradicts an
+                earlier one, is more than the process can have done, or finds no room.
+        """
         now = arrival.monotonic_seconds
         with self._lock:
             entry = self._entries.get(claim.report_id)

@@ -34,8 +34,13 @@ _FOREIGN = "does not answer as Docker and Podman do"
 
 
 def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
-    """Return the names, by id, of those of these containers that the engine at a socket runs; raise
-    FileNotFoundError where nothing listens, PermissionError, or Unreadable."""
+    """Return the names, by id, of those of these containers that the engine at a socket runs.
+
+    Raises:
+        FileNotFoundError: nothing listens there.
+        PermissionError: it may not be opened.
+        Unreadable: it cannot be understood, or takes too long.
+    """
     wanted = frozenset(sorted(ids)[:MOST_CONTAINERS])
     try:
         answer, body = _get(path, wanted)
@@ -51,7 +56,11 @@ def names(path: str, ids: Collection[str]) -> dict[str, Workload]:
 
 
 def _get(path: str, ids: Collection[str]) -> tuple[http.client.HTTPResponse, bytes]:
-    """Get the list of the containers with these ids, and its body."""
+    """Get the list of the containers with these ids, and its body.
+
+    Raises:
+        http.client.HTTPException: the answer is not HTTP.
+    """
     filters = quote(json.dumps({"id": sorted(ids) or [NOBODY]}, separators=(",", ":")))
     # HTTP/1.0: the answer ends with the connection, and comes in one piece. No version of the API:
     # there is none that all take (Docker 20.10 has none above 1.41, Docker 29 none below 1.44).

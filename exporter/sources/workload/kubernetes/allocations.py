@@ -90,8 +90,13 @@ def allocations_of(
     pods: Mapping[PodName, Pod],
     watchers: Iterable[re.Pattern[str]],
 ) -> tuple[tuple[Allocation, ...], tuple[str, ...]]:
-    """Return the allocations of GPUs, and the ids of devices that name no known GPU; `watchers` are
-    NAMESPACE/POD of pods that only watch the GPUs they are given."""
+    """Return the allocations of GPUs, and the ids of devices that name no known GPU.
+
+    Args:
+        listed: the devices of all containers.
+        pods: what is known of their pods.
+        watchers: NAMESPACE/POD of pods that only watch the GPUs they are given.
+    """
     allocations: dict[Allocation, None] = {}
     unknown: dict[str, None] = {}
     patterns = tuple(watchers)

@@ -62,8 +62,13 @@ class Pod:
 def listed_devices(
     answer: bytes, is_gpu: Callable[[str], bool]
 ) -> tuple[frozenset[str], tuple[ContainerDevice, ...]]:
-    """Return NAMESPACE/POD of all pods in a ListPodResourcesResponse, and their GPUs: the resources
-    of which `is_gpu` says so by their names. Raise NotProtobuf where it is no such message."""
+    """Return NAMESPACE/POD of all pods in a ListPodResourcesResponse, and their GPUs.
+
+    `is_gpu` says whether a resource of this name is one.
+
+    Raises:
+        NotProtobuf: it is no such message.
+    """
     pods = tuple(Message(answer).each(1))
     names = frozenset(f"{pod.text(2)}/{pod.text(1)}" for pod in pods)
     return names, tuple(device for pod in pods for device in _devices(pod, is_gpu))
@@ -90,8 +95,11 @@ def _devices(pod: Message, is_gpu: Callable[[str], bool]) -> Iterator[ContainerD
 
 
 def listed_pods(answer: bytes, labels: re.Pattern[str] | None) -> tuple[Pod, ...]:
-    """Return the pods of a ListPodsResponse, with the labels whose whole name matches; raise
-    NotProtobuf where it is no such message."""
+    """Return the pods of a ListPodsResponse, with the labels whose whole name matches.
+
+    Raises:
+        NotProtobuf: it is no such message.
+    """
     pods = [_pod(pod, labels) for pod in Message(answer).each(1)]
     return tuple(pod for pod in pods if pod.uid and pod.name)
 

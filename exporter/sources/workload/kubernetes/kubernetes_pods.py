@@ -54,8 +54,11 @@ class Kubelet:
         self._unknown: tuple[str, ...] = ()
 
     def read(self) -> WorkloadReport | None:
-        """Return what the kubelet reports; None where there is none. Raise Unreadable where it does
-        not answer, or not understandably."""
+        """Return what the kubelet reports; None where there is none.
+
+        Raises:
+            Unreadable: it does not answer, or not understandably.
+        """
         try:
             answer = call(self._options.kubernetes_socket, LIST)
             if answer is None:

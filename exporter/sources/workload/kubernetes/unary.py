@@ -46,8 +46,10 @@ class CallFailed(Exception):
 def call(path: str, method: str, seconds: float = TOTAL_SECONDS) -> bytes | None:
     """Return the message that answers a request to a socket; None where there is no such file.
 
-    `method` is such as /v1.PodResourcesLister/List. Raise CallFailed where the answer is not
-    complete in `seconds`.
+    `method` is such as /v1.PodResourcesLister/List; the answer has to be complete in `seconds`.
+
+    Raises:
+        CallFailed: there is no answer.
     """
     deadline = Deadline(seconds)
     try:

@@ -66,7 +66,9 @@ def read_folder(path: str, numbering: Numbering = "index") -> Folder | None:
     dcgm-exporter's mapping folder has files N, or N.INSTANCE, with one job id a line; one that is
     empty or has 0 is of a free GPU. Slinky's prolog names that of a MIG instance by its UUID.
     jobstats names files by a UUID, or beside that by a number, and has job and user on a line.
-    Raise Unreadable where the folder cannot be listed, or has too much in it.
+
+    Raises:
+        Unreadable: the folder is there, but cannot be listed, or has too much in it.
     """
     try:
         with os.scandir(path) as listing:

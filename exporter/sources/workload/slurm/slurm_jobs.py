@@ -44,7 +44,10 @@ class Slurm:
 
     def read(self) -> WorkloadReport | None:
         """Return what is known now; None where this node has neither jobs' folders nor groups.
-        Raise Unreadable where a folder of the prolog cannot be listed, or is gone."""
+
+        Raises:
+            Unreadable: a folder of the prolog is there and cannot be listed, or is gone.
+        """
         folders = self._folders()
         found = find(self._options.sysfs)
         if not folders and found is None:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tests.e2e.streams import StreamClient
-
 from tests.benchmarks.rig import cpu_seconds, daemon, machine, print_missed, rss_mb, table
+from tests.e2e.daemons import StreamClient
 
 SETTLE_SECONDS = 2.0
 READ_SECONDS = 0.1

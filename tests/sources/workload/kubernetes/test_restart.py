@@ -8,7 +8,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
+from exporter.model.reading import (
+    Board,
+    Device,
+    Place,
+    Process,
+    Reading,
+    ShareReading,
+    SlotReport,
+    Vitals,
+)
 from exporter.model.workload import Membership, ShareWork, Workload
 from exporter.publisher.workloads import NodeWork
 from exporter.sources.interface import WorkloadOptions
@@ -72,7 +81,7 @@ class Node:
             [SlotReport(each.device.index, each.device, each, None, {}) for each in readings],
             owners=True,
         )
-        return [self._work.of(uuid, None) for uuid in GPUS]
+        return [self._work.of(Place(uuid, None)) for uuid in GPUS]
 
     def labels(self) -> Mapping[str, Mapping[str, str]]:
         return self._work.pod_labels

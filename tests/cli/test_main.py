@@ -131,9 +131,9 @@ def test_help_has_no_value_but_all(command: str, outcome: Outcome) -> None:
         (["healthcheck", "--web.listen-address=:0"], "healthcheck: web.listen-address has port 0"),
         (
             ["status", "--watch=99"],
-            "--watch: expected a duration from 100ms to 60s, or secon",
+            "--watch: expected a duration from 100ms to 60s, or seconds",
         ),
-        (["status", "--watch="], "--watch: expected a duration from 100ms to 60s, or secon"),
+        (["status", "--watch="], "--watch: expected a duration from 100ms to 60s, or seconds"),
         (["status", "--sort=price"], "--sort: expected trouble, gpu, owner, utilization, saturat"),
         (["specs", "--format", "xml"], "--format: expected table or json, got 'xml'"),
         (["specs", "--specs=/nonexistent.yaml"], "/nonexistent.yaml: cannot be read"),

@@ -54,3 +54,9 @@ def verified_by_systemd(*units: Path) -> None:
     done = ended(require_tool("systemd-analyze"), "verify", "--man=no", *units)
     ours = [line for line in done.stderr.splitlines() if "roofline" in line or "slurm-" in line]
     assert (done.returncode, ours) == (0, [])
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a program for /bin/sh."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)

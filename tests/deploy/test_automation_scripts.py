@@ -20,7 +20,7 @@ import yaml
 
 from tests.cli.stub import Stub
 from tests.deploy.automation import FOLDER, queries
-from tests.programs import ended, said
+from tests.programs import ended, said, write_script
 from tests.serving import serving
 
 Object = dict[str, Any]
@@ -380,9 +380,7 @@ class Slurm:
         self.jobs("4711 1 (null)")
 
     def program(self, name: str, text: str) -> None:
-        file = self.programs / name
-        file.write_text(f"#!/bin/sh\n{text}\n")
-        file.chmod(0o755)
+        write_script(self.programs / name, text)
 
     def jobs(self, *lines: str) -> None:
         text = "\n".join(lines)

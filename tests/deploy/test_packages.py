@@ -22,8 +22,6 @@ REQUIREMENT = re.compile(r'^    "([A-Za-z0-9-]+)>=([0-9.]+)",$', re.MULTILINE)
 PINNED = re.compile(
     r"^([a-z0-9-]+)==(\S+?)(?: ;.*?)? \\\n((?: +--hash=sha256:[0-9a-f]{64}.*\n)+)", re.M
 )
-IMAGE_IN_TEXT = re.compile(r"ghcr\.io/roofline-exporter/roofline-exporter:([0-9][\w.-]*)")
-CHART_IN_TEXT = re.compile(r"oci://ghcr\.io/roofline-exporter/charts/\S+ --version ([0-9][\w.-]*)")
 
 
 def _build(source: Path, target: Path, *words: str, commit: str = "") -> Path:
@@ -99,37 +97,29 @@ def test_image_has_the_extra_that_the_kubelet_needs() -> None:
     assert {"h2", "hpack", "hyperframe"} <= locked.keys()
 
 
+IMAGE = r"ghcr\.io/roofline-exporter/roofline-exporter:([0-9][\w.-]*)"
+CHART = r"oci://ghcr\.io/roofline-exporter/charts/\S+ --version ([0-9][\w.-]*)"
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "pattern"),
     [
-        "deploy/automation/reclaim/reclaim.yml",
-        "deploy/docker-compose.yml",
-        "deploy/kubernetes/base/daemonset.yml",
-        "deploy/kubernetes/overlays/training/kustomization.yml",
-        "docs/cupti.md",
-        "docs/deploy.md",
+        ("deploy/automation/reclaim/reclaim.yml", IMAGE),
+        ("deploy/docker-compose.yml", IMAGE),
+        ("deploy/kubernetes/base/daemonset.yml", IMAGE),
+        ("deploy/kubernetes/overlays/training/kustomization.yml", IMAGE),
+        ("docs/cupti.md", IMAGE),
+        ("docs/deploy.md", IMAGE),
+        ("docs/deploy.md", CHART),
+        ("docs/helm.md", CHART),
+        ("Dockerfile", r"\nARG VERSION=(\S+)\n"),
+        ("CHANGELOG.md", r"\A[^#]*# [^#]*## (\S+) / "),
     ],
 )
-def test_files_name_the_image_of_this_version(name: str) -> None:
-    """Whoever copies a line gets the version that it belongs to."""
-    found = set(IMAGE_IN_TEXT.findall((ROOT / name).read_text()))
-    assert found == {__version__}
-
-
-@pytest.mark.parametrize("name", ["docs/deploy.md", "docs/helm.md"])
-def test_files_name_the_chart_of_this_version(name: str) -> None:
-    """Both are released together."""
-    assert set(CHART_IN_TEXT.findall((ROOT / name).read_text())) == {__version__}
-
-
-def test_image_is_labelled_with_this_version() -> None:
-    """Also where nobody passes VERSION."""
-    assert f"\nARG VERSION={__version__}\n" in (ROOT / "Dockerfile").read_text()
-
-
-def test_changelog_has_this_version() -> None:
-    """The release page is cut from it."""
-    assert f"\n## {__version__} / " in (ROOT / "CHANGELOG.md").read_text()
+def test_files_name_this_version(name: str, pattern: str) -> None:
+    """Whoever copies a line gets the image or chart that it belongs to, also where nobody passes
+    VERSION; the release page is cut from the changelog."""
+    assert set(re.findall(pattern, (ROOT / name).read_text())) == {__version__}
 
 
 # NVIDIA's CUPTI stays out of what we publish: its licence does not let us pass it on.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from exporter.sources.workload.slurm.folders import read_folder
-from tests.programs import ended
+from tests.programs import ended, write_script
 
 SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
 UUIDS = tuple(f"GPU-0000000{number}-2e97-d125-629d-fd4e5734553f" for number in range(4))
@@ -49,9 +49,7 @@ class Slurmd:
 
     def program(self, name: str, text: str) -> None:
         """Put a program on the PATH, before all others."""
-        file = self.programs / name
-        file.write_text(f"#!/bin/sh\n{text}\n")
-        file.chmod(0o755)
+        write_script(self.programs / name, text)
 
     def lists(self, text: str) -> None:
         """Let `slurmd -G` list this, on standard error as it does."""

@@ -81,45 +81,32 @@ def test_known_profiles(row: str) -> None:
     assert share.assumed_precision == whole.assumed_precision
 
 
-def test_compute_instances_add_up_and_share_the_memory() -> None:
-    """A GPU instance has the SMs of all its compute instances, and its memory once."""
-    device = _device(
-        "NVIDIA H200",
-        143771 * MIB,
-        _instance(16, 69.5 * GIB, compute_instance=0),
-        _instance(32, 69.5 * GIB, compute_instance=1),
-        _instance(60, 69.5 * GIB, gpu_instance=4),
-    )
-    _, share = _share(device)
-    assert share.sm_count == 48
+@pytest.mark.parametrize(
+    ("sms", "count"),
+    [
+        ([16, 32], 48),
+        # Each compute instance has the whole GPU's count.
+        ([132, 132], 132),
+        # The sum of the others would be too low a ceiling.
+        ([16, None], None),
+        ([None], None),
+        ([0], None),
+        ([500], None),
+    ],
+)
+def test_compute_instances_add_up_and_share_the_memory(
+    sms: list[int | None], count: int | None
+) -> None:
+    """A GPU instance has the SMs of all of them, and its memory once; without a usable count it has
+    no compute ceiling, but keeps its bandwidth."""
+    own = [_instance(each, 69.5 * GIB, compute_instance=at) for at, each in enumerate(sms)]
+    other = _instance(60, 69.5 * GIB, gpu_instance=4)
+    _, share = _share(_device("NVIDIA H200", 143771 * MIB, *own, other))
+    assert share.sm_count == count
+    assert share.share_of_sms == (None if count is None else count / 132)
+    assert bool(share.peak_flops_per_second) == (count is not None)
     assert share.share_of_memory == 0.5
-
-
-def test_counts_that_cannot_be_summed() -> None:
-    """Where each compute instance has the whole GPU's count, the largest is the count."""
-    device = _device(
-        "NVIDIA H200",
-        143771 * MIB,
-        _instance(132, 140 * GIB, compute_instance=0),
-        _instance(132, 140 * GIB, compute_instance=1),
-    )
-    assert _share(device)[1].sm_count == 132
-
-
-def test_compute_instances_of_which_one_is_not_counted_have_no_sum() -> None:
-    """The sum of the others would be too low a ceiling."""
-    sms = [_instance(16, 69.5 * GIB), _instance(None, 69.5 * GIB, compute_instance=1)]
-    assert _share(_device("NVIDIA H200", 143771 * MIB, *sms))[1].sm_count is None
-
-
-@pytest.mark.parametrize("sms", [None, 0, 500])
-def test_unknown_sms(sms: int | None) -> None:
-    """Without a usable SM count an instance has no compute ceiling, but keeps its bandwidth."""
-    _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(sms, 16 * GIB)))
-    assert share.peak_flops_per_second == {}
-    assert share.sm_count is None
-    assert share.share_of_sms is None
-    assert share.memory_bandwidth_bytes_per_second == 600e9
+    assert share.memory_bandwidth_bytes_per_second == 2400e9
 
 
 @given(

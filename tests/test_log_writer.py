@@ -16,7 +16,6 @@ import pytest
 
 from exporter.log import writer as writers
 from exporter.log.writer import LineWriter
-from tests.pipes import fill
 from tests.programs import Ended, ended
 from tests.waiting import wait_until
 
@@ -138,16 +137,6 @@ def run(code: str, **options: Any) -> Ended:
     return ended(sys.executable, "-c", PROGRAM.format(code), **options)
 
 
-@pytest.fixture
-def full_pipe() -> Iterator[int]:
-    """The end of a pipe that is full and that nobody reads."""
-    reader, end = os.pipe()
-    fill(end)
-    yield end
-    os.close(reader)
-    os.close(end)
-
-
 def test_the_exit_writes_what_waits() -> None:
     """Nothing is lost where somebody reads, and what the program prints itself comes last."""
     code = (
@@ -162,18 +151,6 @@ def test_the_exit_writes_what_waits() -> None:
     assert lines[500] == "the end"
     assert lines[501].endswith("msg=last")
     assert done.returncode == 0
-
-
-def test_the_exit_does_not_wait_for_a_reader_that_is_gone(full_pipe: int) -> None:
-    """The thread waits in its write while the interpreter ends; the exit code is the program's."""
-    started = time.monotonic()
-    done = run(
-        "for n in range(5000): logger.info('m')\nprint(log.dropped())\nsys.exit(7)",
-        stderr=full_pipe,
-    )
-    assert done.returncode == 7
-    assert int(done.stdout) >= 5000 - 2 * writers.MOST_LINES
-    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -217,43 +215,6 @@ def test_streams_that_are_closed_are_no_failure(
 
 
 # The command
-
-SHOW = """
-import json, os, signal, sys
-print(json.dumps({
-    "pid": os.getpid(),
-    "argv": sys.argv,
-    "pipe": signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN,
-    "instrument": os.environ.get("ROOFLINE_JOB_INSTRUMENT"),
-    "job": os.environ.get("ROOFLINE_JOB_NAME"),
-    "client": "roofline_job" in sys.modules,
-}))
-sys.exit(3)
-"""
-
-
-def test_the_job_is_the_same_process() -> None:
-    """Signals reach the job itself, its arguments are its own, and its exit code is the code."""
-    words = ["--job", "resnet", "--", sys.executable, "-c", SHOW, "--job", "x", "--", "-h", ""]
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "exporter", "run", *words],
-        env=inherited,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        out, err = process.communicate(timeout=60)
-
-    assert (process.returncode, err) == (3, "")
-    assert json.loads(out) == {
-        "pid": process.pid,
-        "argv": ["-c", "--job", "x", "--", "-h", ""],
-        "pipe": True,  # Python's own, in the job too
-        "instrument": "1",
-        "job": "resnet",
-        "client": True,
-    }
 
 
 @pytest.fixture

@@ -137,23 +137,6 @@ def test_since_start_no_time_is_claimed() -> None:
     assert "49s" not in line
 
 
-@pytest.mark.parametrize(
-    ("source", "notice"),
-    [
-        ("simulate", "Not real GPUs. This data is simulated."),
-        ("replay", "This data is recorded, and played back: it is not what the GPUs do now."),
-    ],
-)
-def test_data_that_is_not_real_is_marked(source: str, notice: str) -> None:
-    """The demo is marked on a terminal of any width."""
-    answer = node()
-    answer["gpus"][1]["identity"]["source"] = source
-
-    for columns in (30, 160):
-        text = " ".join(lines_of(answer, columns)[:10])
-        assert notice in text
-
-
 def test_after_a_recording_its_schedulers_are_not_missed() -> None:
     """No notice says that they cannot be read."""
     answer = node()

@@ -6,8 +6,8 @@ from __future__ import annotations
 import logging
 import sys
 
-from exporter import log
-from exporter.cli.command import FAILED, STOPPED, Invocation
+from exporter.cli.command import STOPPED, Invocation
+from exporter.errors import SourceError
 
 
 def run(invocation: Invocation) -> int:
@@ -23,9 +23,7 @@ def run(invocation: Invocation) -> int:
     try:
         with looking(settings) as (parts, problem):
             if problem is not None:
-                log.flush()
-                print(f"roofline-exporter: {problem}", file=sys.stderr)
-                return FAILED
+                raise SourceError(problem)
             read_again(parts)
             sys.stdout.buffer.write(parts.pages.page("text-0.0.4", False))
             sys.stdout.buffer.flush()

@@ -24,13 +24,7 @@ from exporter.cli.record import RecordedRounds, check_path, record
 from exporter.errors import ConfigError, ExporterError
 from exporter.model.readers import NO_COUNTER_STATES
 from exporter.model.reading import Board, Device, Reading, SlotReport, Vitals, XidRecord
-from exporter.sources.recording import (
-    LineFile,
-    Recorder,
-    Recording,
-    WorkloadRecorder,
-    header_of,
-)
+from exporter.sources.recording import LineFile, Recorder, Recording, WorkloadRecorder, header_of
 from exporter.sources.recording.recording import Header, iso_time
 from exporter.sources.simulate import Simulation, load_scenario
 from tests.cli.outcomes import Outcome

@@ -109,10 +109,7 @@ def tables() -> Mapping[str, str]:
     heads = (f"on every series of *{level}*" for level in LEVELS)
     rows: dict[str, Sequence[tuple[object, ...]]] = {
         "series": [("series of a", "*core*", "*full*", "recorded"), *of],
-        "sizes": [
-            ("nodes x GPUs", "level", "scraped", "samples/s", "memory, GB", *disks),
-            *sizes,
-        ],
+        "sizes": [("nodes x GPUs", "level", "scraped", "samples/s", "memory, GB", *disks), *sizes],
         "churn": [
             ("a new pod on", "here", "dcgm-exporter, default list", *heads),
             *((f"{n} GPU{'s' * (n > 1)}", *(n * each for each in ways)) for n in (1, GPUS)),

@@ -95,10 +95,7 @@ MATRIX: Mapping[str, Values] = {
         "podAnnotations": {"prometheus.io/scrape": "true"},
         "securityContext": {"seccompProfile": {"type": "Localhost", "localhostProfile": "p.json"}},
         "service": {"port": 9400, "address": ":9400", "internalTrafficPolicy": "Local"},
-        "kubernetes": {
-            "enablePodLabels": True,
-            "podLabelAllowlistRegex": ["app", "team/.*"],
-        },
+        "kubernetes": {"enablePodLabels": True, "podLabelAllowlistRegex": ["app", "team/.*"]},
         "kubeletPath": "/data/kubelet/pod-resources/",
         "podMonitor": {"enabled": True, "dcgm": True},
         "extraHostVolumes": [{"name": "specs", "hostPath": "/etc/gpus"}],

@@ -14,12 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cli.compare.comparison import FIGURES, NAMES, condition
-from exporter.cli.compare.job_summary import (
-    MOST_BYTES,
-    JobSummary,
-    read_summary,
-    with_daemon,
-)
+from exporter.cli.compare.job_summary import MOST_BYTES, JobSummary, read_summary, with_daemon
 from exporter.errors import ConfigError
 from tests.cli.outcomes import Outcome
 

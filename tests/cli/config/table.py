@@ -14,10 +14,7 @@ from exporter.cli.config.flags import FLAGS, Flag
 BEGIN = "<!-- flags: generated from exporter/cli/config/flags.py by `make docs` -->"
 END = "<!-- /flags -->"
 
-_HEAD = (
-    "| Flag | Variable | Default | Expected | SIGHUP | Meaning |",
-    "|---|---|---|---|---|---|",
-)
+_HEAD = ("| Flag | Variable | Default | Expected | SIGHUP | Meaning |", "|---|---|---|---|---|---|")
 
 
 def markdown() -> str:

@@ -142,12 +142,7 @@ def test_without_the_library_it_says_how_to_get_it(
 
 
 @pytest.mark.parametrize(
-    ("text", "nearest"),
-    [
-        ("GA1O2", ", did you mean GA102?"),
-        ("Voodoo", ""),
-        ("x" * 5000, ""),
-    ],
+    ("text", "nearest"), [("GA1O2", ", did you mean GA102?"), ("Voodoo", ""), ("x" * 5000, "")]
 )
 def test_an_unknown_chip_is_told_with_the_nearest(text: str, nearest: str) -> None:
     """And any case of letters is known."""

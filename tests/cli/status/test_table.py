@@ -115,8 +115,7 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0.4, "1 s"), (9.5, None), (10.4, None), (30.0, "30 s")],
+    ("seconds", "said"), [(0.4, "1 s"), (9.5, None), (10.4, None), (30.0, "30 s")]
 )
 def test_a_window_that_is_not_the_usual_one_is_named(seconds: float, said: str | None) -> None:
     """In the first seconds, and with a longer poll interval."""

@@ -70,13 +70,8 @@ def installed_in(wheel: Path, folder: Path) -> Path:
     return python.parent / "roofline-exporter"
 
 
-def in_venv(wheel: Path, folder: Path) -> Installed:
-    command = installed_in(wheel, folder)
-    return Installed(command, command.parent / "python3")
-
-
 def linked(wheel: Path, folder: Path) -> Installed:
-    """As pipx does, and as docs/deploy.md has it for systemd."""
+    """In an environment, and a link to it, as pipx does and docs/deploy.md has it for systemd."""
     link = folder / "links" / "roofline-exporter"
     link.parent.mkdir()
     command = installed_in(wheel, folder)
@@ -108,7 +103,7 @@ def from_checkout(wheel: Path, folder: Path) -> Installed:
     params=[
         linked,
         from_checkout,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (in_venv, for_user, with_target)),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (for_user, with_target)),
     ],
 )
 def installation(

@@ -108,43 +108,20 @@ def test_a_part_of_a_gpu_never_has_a_whole_gpus_ceilings(part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "capability", "cores", "key"),
-    [
-        ("Orin (nvgpu)", (8, 7), None, None),
-        ("Orin (nvgpu)", None, None, None),
-        ("Orin (nvgpu)", (8, 7), 2048, "jetson-agx-orin-64gb"),
-        ("Orin (nvgpu)", (8, 7), 1024, None),
-        ("NVIDIA Thor", (11, 0), None, None),
-        ("NVIDIA Thor", (11, 0), 2560, "jetson-thor-t5000"),
-        ("NVIDIA Thor", (11, 0), 1536, None),
-    ],
+    ("name", "capability"), [("Orin (nvgpu)", (8, 7)), ("NVIDIA Thor", (11, 0))]
 )
-@pytest.mark.parametrize("pci_id", [None, 0x2B00])
-def test_modules_of_one_name_are_told_by_their_cores(
-    name: str,
-    capability: tuple[int, int] | None,
-    cores: int | None,
-    key: str | None,
-    pci_id: int | None,
+def test_a_module_without_a_core_count_has_no_ceilings(
+    name: str, capability: tuple[int, int]
 ) -> None:
-    """Without a core count the largest of them would be a guess: then there are no ceilings."""
-    device = Device(
-        index=0,
-        uuid="GPU-1",
-        name=name,
-        compute_capability=capability,
-        pci_device_id=pci_id if name.endswith("Thor") else None,
-        core_count=cores,
-        clock_max_hertz={"sm": 1300e6},
-    )
-    found = BOOK.find(device)
-    assert (None if found is None else found.key) == key
-    if cores is None:
-        assert BOOK.ceilings(device) is None
+    """The largest of its name would be a guess."""
+    clocks = {"sm": 1300e6}
+    device = Device(0, "GPU-1", name, compute_capability=capability, clock_max_hertz=clocks)
+    assert BOOK.ceilings(device) is None
 
 
 # PCI id, cores, bus width in bits, memory clock in MHz by NVML, the row that is meant, name.
-# A new PCI id of a name that desktop and laptop GPUs have may be either.
+# A new PCI id of a name that desktop and laptop GPUs have may be either; modules of one name are
+# told by their cores.
 _BOARDS_OF_ONE_NAME = """
 2504   -     -     -     rtx-3060-12gb              NVIDIA GeForce RTX 3060
 2487   -     192   -     rtx-3060-12gb              NVIDIA GeForce RTX 3060
@@ -167,6 +144,13 @@ FFFF   -     -     -     -                          Quadro RTX 6000
 25B6   -     -     -     a2                         NVIDIA A2
 25B6   -     -     -     a16                        A16
 FFFF   -     -     -     l4                         NVIDIA L4
+-      -     -     -     -                          Orin (nvgpu)
+-      2048  -     -     jetson-agx-orin-64gb       Orin (nvgpu)
+-      1024  -     -     -                          Orin (nvgpu)
+2B00   -     -     -     -                          NVIDIA Thor
+-      2560  -     -     jetson-thor-t5000          NVIDIA Thor
+2B00   2560  -     -     jetson-thor-t5000          NVIDIA Thor
+2B00   1536  -     -     -                          NVIDIA Thor
 """
 
 

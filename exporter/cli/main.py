@@ -157,8 +157,7 @@ def _run(words: Sequence[str]) -> int:
     place = command.module or (name or "serve").replace("-", "_")
     module: Any = import_module(f"exporter.cli.{place}")
     parser = config.Parser(
-        f"{PROGRAM} {name or '[COMMAND]'} {command.usage}",
-        command.help if name else _overview(),
+        f"{PROGRAM} {name or '[COMMAND]'} {command.usage}", command.help if name else _overview()
     )
     if hasattr(module, "add_options"):
         module.add_options(parser)

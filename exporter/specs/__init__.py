@@ -11,10 +11,4 @@ from exporter.specs.gpu_model import GpuModel, assumed_precision
 from exporter.specs.load import load_specs
 from exporter.specs.mig import share_ceilings
 
-__all__ = [
-    "GpuModel",
-    "SpecBook",
-    "assumed_precision",
-    "load_specs",
-    "share_ceilings",
-]
+__all__ = ["GpuModel", "SpecBook", "assumed_precision", "load_specs", "share_ceilings"]

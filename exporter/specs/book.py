@@ -16,11 +16,7 @@ from exporter.specs.derived import (
     rule_for,
     sms_of,
 )
-from exporter.specs.gpu_class import (
-    MODULE_CAPABILITIES,
-    is_part_of_a_gpu,
-    memory_utilization_use,
-)
+from exporter.specs.gpu_class import MODULE_CAPABILITIES, is_part_of_a_gpu, memory_utilization_use
 from exporter.specs.gpu_model import GpuModel, assumed_precision, pcie_bytes_per_second
 
 MEMORY_CLOCK_TOLERANCE = 0.05

@@ -38,11 +38,7 @@ def _release(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-CUDA = Kind(
-    matched(r"[0-9]{1,2}\.[0-9]{1,2}", _release),
-    "VERSION",
-    "a version such as 12.9",
-)
+CUDA = Kind(matched(r"[0-9]{1,2}\.[0-9]{1,2}", _release), "VERSION", "a version such as 12.9")
 TAKEN_FOR = {"tensor_fp16": "tensor+FP16", "fma": "FP32+FP16", "fp32": "FP32"}
 """By field of Activity: what a signal is, where its name does not tell."""
 NOT_SUPPORTED = 27

@@ -92,11 +92,7 @@ class View:
 
 
 def view(
-    snapshot: Snapshot,
-    notices: Sequence[str] = (),
-    *,
-    since_start: bool = False,
-    sort: str = "gpu",
+    snapshot: Snapshot, notices: Sequence[str] = (), *, since_start: bool = False, sort: str = "gpu"
 ) -> View:
     """Return the view of one snapshot, in an order of `ORDERS`.
 

@@ -18,10 +18,7 @@ RESIZE_SECONDS = 0.1
 
 
 def watch(
-    views: Callable[[], View],
-    interval_seconds: float,
-    stream: TextIO,
-    environ: Mapping[str, str],
+    views: Callable[[], View], interval_seconds: float, stream: TextIO, environ: Mapping[str, str]
 ) -> int:
     """Print a view every interval until SIGINT or SIGTERM; return the exit code.
 

@@ -71,11 +71,7 @@ def _histogram() -> Histogram:
     return Histogram("wait_seconds", "Wait.", registry=CollectorRegistry())
 
 
-def _without_reports(account: ThreadAccount) -> None:
-    account.due_ns = NEVER - 1
-
-
-def per_step() -> list[tuple[str, float]]:
+def per_step() -> dict[str, float]:
     """Return the cost of a step in nanoseconds, over that of the bare loop."""
     account = _account()
     histogram = _histogram()
@@ -87,15 +83,15 @@ def per_step() -> list[tuple[str, float]]:
         _plain(watched)
 
     bare = _per_step_ns(lambda steps: _plain(repeat(BATCH, steps)))
-    found = []
+    costs = {"a bare loop": bare}
     for name, loop in (
         ("watch", lambda steps: _plain(watch(repeat(BATCH, steps)))),
         ("watch with samples and FLOPs", stated),
         ("Histogram.observe", lambda steps: _plain(_observed(histogram, repeat(BATCH, steps)))),
     ):
-        _without_reports(account)
-        found.append((name, _per_step_ns(loop) - bare))
-    return [("a bare loop", bare), *found]
+        account.due_ns = NEVER - 1  # no report
+        costs[name] = _per_step_ns(loop) - bare
+    return costs
 
 
 def _account() -> ThreadAccount:
@@ -131,7 +127,7 @@ def slowdowns_percent(account: ThreadAccount, report_us: float) -> tuple[float, 
     next(), each after 10 ms of other work. Plain, watched and observed steps take turns, so that
     what else runs here meets all alike.
     """
-    _without_reports(account)
+    account.due_ns = NEVER - 1  # no report
     steps = range(PACED_STEPS)
     iterators = (iter(steps), iter(watch(steps)), _observed(_histogram(), steps))
     took_ns: tuple[list[int], ...] = ([], [], [])
@@ -155,14 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["ROOFLINE_TRAINING_SOCKET"] = str(path)
         daemon = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         daemon.bind(str(path))
-        steps = per_step()
+        costs = per_step()
         cold = [ThreadAccount(f"cold {index}", None, "client") for index in range(COLD_REPORTS)]
         cold_us = report_us(cold, daemon)
         hot_us = report_us([_account()] * REPORTS, daemon)
         slowdown, by_hand = slowdowns_percent(_account(), hot_us)
         daemon.close()
     PROCESS.reset()
-    costs = dict(steps)
     figures = (
         ("watch, per step", costs["watch"], "ns", WATCH_NS),
         ("with samples and FLOPs", costs["watch with samples and FLOPs"], "ns", STATED_NS),
@@ -176,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     print(f"{machine()}\n\n{table(('cost', 'measured', 'target', 'met'), rows)}\n")
     peer = costs["Histogram.observe"]
-    for name, cost in steps:
+    for name, cost in costs.items():
         print(f"{name}: {cost:,.0f} ns, {cost / peer:.2f} of Histogram.observe")
     print(f"a 10 ms step with Histogram.observe: {by_hand:.2f} % slower")
     return int(any(value > target for _, value, _, target in figures))

@@ -184,14 +184,12 @@ class Hostengine:
         """Return the hostengine's number of each GPU instance, by the GPU's UUID and NVML's
         number."""
         hierarchy = self._call(self._agent.dcgmGetGpuInstanceHierarchy, self._handle)
-        found: dict[tuple[str, int], int] = {}
-        for position in range(hierarchy.count):
-            each = hierarchy.entityList[position]
-            if each.entity.entityGroupId == GPU_INSTANCE:
-                found[_text(each.info.gpuUuid), int(each.info.nvmlInstanceId)] = int(
-                    each.entity.entityId
-                )
-        return found
+        listed = (hierarchy.entityList[position] for position in range(hierarchy.count))
+        return {
+            (_text(each.info.gpuUuid), int(each.info.nvmlInstanceId)): int(each.entity.entityId)
+            for each in listed
+            if each.entity.entityGroupId == GPU_INSTANCE
+        }
 
     def metric_groups(self, gpu: int) -> list[MetricGroup]:
         """Return the groups of profiling fields that a GPU has."""

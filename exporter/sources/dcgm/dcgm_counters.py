@@ -151,9 +151,7 @@ class PageSource:
                 sample = self._samples.get((uuid, share))
                 if sample is not None:
                     sample.end(now)
-        return HeldSource(
-            gpu, lambda share: self._samples.get((gpu.device.uuid, share)), self._note
-        )
+        return HeldSource(gpu, lambda share: self._samples.get((uuid, share)), self._note)
 
     @property
     def state(self) -> CounterState | None:
@@ -259,19 +257,13 @@ class PageSource:
             renewal.is_taken = True
             stamped = self._stamped_age(rows)
             age = renewal.age_seconds(stamped)
-            fresh_seconds = max(renewal.longest_seconds - (stamped or 0.0), 0.0)
+            lag = LOOK_SECONDS + _look_seconds(renewal) / 2 + (renewal.mean_interval_seconds or 0.0)
             for share, activity in rows.activities.items():
                 sample = self._samples.setdefault((uuid, share), Held(LOOK_SECONDS))
                 sample.put(
-                    replace(
-                        activity,
-                        age_seconds=age,
-                        lag_seconds=LOOK_SECONDS
-                        + _look_seconds(renewal) / 2
-                        + (renewal.mean_interval_seconds or 0.0),
-                    ),
+                    replace(activity, age_seconds=age, lag_seconds=lag),
                     now,
-                    fresh_seconds,
+                    max(renewal.longest_seconds - (stamped or 0.0), 0.0),
                     mean_seconds=MEAN_INTERVALS * (renewal.interval_seconds or 0.0),
                     made_at=renewal.at,
                 )

@@ -203,17 +203,6 @@ def test_a_slow_page_is_not_parsed_every_second(monkeypatch: pytest.MonkeyPatch)
     assert len(bare.exporter.scrapes) == pytest.approx(40 / EMPTY_SECONDS, abs=1)
 
 
-def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
-    """Its counters are integrated again within 30 s."""
-    bench = Bench(30.0)
-    bench.round(100)
-    bench.exporter.interval = 1.0
-    bench.round(30)
-
-    (found,) = bench.round().values()
-    assert found.integrable
-
-
 def test_timestamps_give_the_age() -> None:
     """They give it before the first renewal; timestamps in the future are ignored."""
     bench = Bench(30.0)
@@ -255,16 +244,21 @@ BLANK = Rows({1001: float("nan")}, {})
 BARE = Rows({}, {"energy": 1.0})
 
 
-@pytest.mark.parametrize("rows", [Rows(FULL), BLANK, BARE])
-def test_after_a_pause_it_is_integrated_again_soon(rows: Rows) -> None:
-    """The pause is not taken for the page's renewal interval."""
+@pytest.mark.parametrize(
+    ("interval", "rows", "rounds"),
+    [(1e9, Rows(FULL), 8), (1e9, BLANK, 8), (1e9, BARE, 8), (30.0, Rows(FULL), 30)],
+)
+def test_after_a_pause_it_is_integrated_again_soon(
+    interval: float, rows: Rows, rounds: int
+) -> None:
+    """The pause, or a longer interval before, is not taken for the page's renewal interval."""
     bench = Bench()
     bench.round(10)
-    bench.exporter.interval, bench.exporter.gpus = 1e9, (rows,)
-    bench.round(20)
-    assert not bench.counters.measures(None)
+    bench.exporter.interval, bench.exporter.gpus = interval, (rows,)
+    bench.round(100)
+    assert bench.counters.measures(None) == (interval == 30.0)
     bench.exporter.interval, bench.exporter.gpus = 1.0, (Rows(FULL),)
-    bench.round(8)
+    bench.round(rounds)
 
     (found,) = bench.round().values()
     assert found.integrable

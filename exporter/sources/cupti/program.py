@@ -41,7 +41,6 @@ class Duty:
     def __init__(self, ratio: float, began: float, draw: Callable[[], float]) -> None:
         """Sample a share `ratio` of the time since `began`; ``draw()`` is uniform in [0, 1)."""
         self._draw = draw
-        self._is_whole = ratio >= 1.0
         self._cycle_seconds = max(CYCLE_SECONDS, SHORTEST_BURST_SECONDS / ratio)
         self._burst_seconds = ratio * self._cycle_seconds
         self._cycle_ends = began
@@ -49,8 +48,6 @@ class Duty:
 
     def is_on(self, now: float) -> bool:
         """Return whether it is time to sample."""
-        if self._is_whole:
-            return True
         if now >= self._cycle_ends:
             is_late = now >= self._cycle_ends + self._cycle_seconds
             begins = now if is_late else self._cycle_ends

@@ -15,7 +15,7 @@ from exporter.clock import Clock, stale_after_seconds
 from exporter.model.readers import CounterState
 from exporter.model.reading import Instance, share_group
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
-from exporter.sources.dcgm.renewal import Renewal
+from exporter.sources.dcgm.renewal import LOOK_SECONDS, Renewal
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target, fetch
 from exporter.sources.interface import DCGM, CounterOptions, CounterSource, NodeCounters, OpenedGpu
 from exporter.sources.last_sample import Held, HeldSource
@@ -35,8 +35,6 @@ LOOKS_RATIO = 0.4
 them, so that no renewal can have been between any two."""
 MEAN_INTERVALS = 1.5
 """After which rows that are not renewed stand for more time than they are the mean of."""
-LOOK_SECONDS = 1.25
-"""In which a renewal is seen, also if a scrape takes its time."""
 CORE_RATIO = 0.05
 """Of one core, that reading the page may take."""
 SHORTEST_WAIT_SECONDS = 0.01
@@ -246,12 +244,10 @@ class PageSource:
         """Keep the new samples of these GPUs; drop those that are no longer on the page."""
         now = self._clock.monotonic()
         counted = [uuid for uuid in wanted if uuid in page and page[uuid].activities]
-        self._renewals = {
-            uuid: self._renewals.get(uuid) or Renewal(LOOK_SECONDS) for uuid in counted
-        }
+        self._renewals = {uuid: self._renewals.get(uuid) or Renewal() for uuid in counted}
         for uuid, renewal in self._renewals.items():
             rows = page[uuid]
-            renewal.is_new(rows.signature, now, began)
+            renewal.note(rows.signature, now, began)
             if renewal.is_taken or not renewal.follows:
                 continue
             renewal.is_taken = True

@@ -15,6 +15,8 @@ from exporter.model.reading import LONGEST_AGE_SECONDS
 
 DEFAULT_INTERVAL_SECONDS = 30.0
 """dcgm-exporter's own: what is not known to be younger is taken to be so old."""
+LOOK_SECONDS = 1.25
+"""In which a renewal is seen, also by a slow scrape; an interval may look longer by as much."""
 LONGEST_STANDING_SECONDS = 90.0
 STANDING_INTERVALS = 3
 REMEMBERED_INTERVALS = 4
@@ -33,9 +35,7 @@ SLACK_RATIO = 0.25
 class Renewal:
     """When the rows of one GPU were renewed."""
 
-    def __init__(self, look_seconds: float = 0.0) -> None:
-        """Take the time between two scrapes, by which an interval may look longer than it is."""
-        self._look_seconds = look_seconds
+    def __init__(self) -> None:
         self._signature: object = None
         self._looked = self._first = 0.0
         """When the last scrape began, and when the one ended that first had these rows."""
@@ -50,13 +50,12 @@ class Renewal:
         self.is_taken = False
         """Whether these rows were made use of."""
 
-    def is_new(self, signature: object, now: float, began: float | None = None) -> bool:
-        """Return whether a scrape from `began` to `now` has other rows than the last one; the first
-        one has."""
-        before, self._looked = self._looked, now if began is None else began
+    def note(self, signature: object, now: float, began: float) -> None:
+        """Take the signature of the rows of a scrape from `began` to `now`."""
+        before, self._looked = self._looked, began
         if signature == self._signature:
             self._still = self._looked - self._first
-            return False
+            return
         if self._signature is not None:
             if self.at is not None and now - self._first <= self.longest_seconds:
                 self._intervals.append(now - self._first)
@@ -68,7 +67,6 @@ class Renewal:
             self.at = self._expected(before, now)
         self._signature, self._first = signature, now
         self._still, self.is_taken = 0.0, False
-        return True
 
     def _expected(self, before: float, now: float) -> float:
         """Return when the renewal between two scrapes happened."""
@@ -121,4 +119,4 @@ class Renewal:
             return DEFAULT_INTERVAL_SECONDS if stamped_seconds is None else stamped_seconds
         age = stamped_seconds or 0.0
         # An interval is known to one scrape.
-        return max(age, interval) if interval - self._look_seconds > LONGEST_AGE_SECONDS else age
+        return max(age, interval) if interval - LOOK_SECONDS > LONGEST_AGE_SECONDS else age

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,10 +58,8 @@ class Timeline:
 
     def _locate(self, seconds: float) -> tuple[float, int, float]:
         """Return how many whole turns are over, the number of the act, and the time in it."""
-        turns, rest = (0.0, seconds) if math.isinf(self._length) else divmod(seconds, self._length)
-        number = 0
-        while number + 1 < len(self._acts) and rest >= self._starts[number + 1]:
-            number += 1
+        turns, rest = divmod(seconds, self._length)
+        number = bisect(self._starts, rest) - 1
         return turns, number, rest - self._starts[number]
 
     def act(self, seconds: float) -> Act:
@@ -81,8 +80,6 @@ class Timeline:
         """Return everything that happened from the start to `seconds`."""
         turns, number, local = self._locate(seconds)
         within = self._acts[number].wave.integral(local)
-        if not turns and not number:
-            return within
         return Rates._make(
             turns * whole + before + rest
             for whole, before, rest in zip(
@@ -102,7 +99,7 @@ class Timeline:
         for act, start in zip(self._acts, self._starts, strict=True):
             if act.xid is None or seconds < start:
                 continue
-            turns = (seconds - start) // self._length if math.isfinite(self._length) else 0.0
+            turns = (seconds - start) // self._length
             last = started_unix + start + (turns * self._length if turns else 0.0)
             earlier = found.get(act.xid, XidRecord(0, last))
             count = earlier.count + int(turns) + 1

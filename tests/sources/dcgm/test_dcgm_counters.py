@@ -16,13 +16,13 @@ from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
 from exporter.sources.dcgm.dcgm_counters import (
     EMPTY_SECONDS,
-    LOOK_SECONDS,
     TOO_OFTEN,
     USUAL_URL,
     PageSource,
     prepare,
 )
 from exporter.sources.dcgm.page import GpuRows, NotDcgm, parse
+from exporter.sources.dcgm.renewal import LOOK_SECONDS
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
 from exporter.sources.interface import CounterOptions, OpenedGpu
 from exporter.sources.reading_state import Journal

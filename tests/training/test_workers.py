@@ -205,43 +205,32 @@ def test_a_worker_that_is_gone_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "found"),
+    ("around", "quota", "used", "found"),
     [
-        ({"cpu.max": "150000 100000", "cpu.stat": "usage_usec 3000000\nuser_usec 1"}, (1.5, 3.0)),
-        ({"cpu.max": "max 100000", "cpu.stat": "usage_usec 3000000"}, None),
-        ({}, None),
+        ("pod", "150000 100000", "usage_usec 3000000\nuser_usec 1", (1.5, 3.0)),
+        ("pod", "max 100000", "usage_usec 3000000", None),
+        ("pod", "", "", None),
+        (".", "200000 100000", "usage_usec 1000000", (2.0, 1.0)),
     ],
 )
 def test_a_quota_counts_where_it_is_least(
-    files: dict[str, str],
+    around: str,
+    quota: str,
+    used: str,
     found: tuple[float, float] | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a group or one around it."""
-    inner = tmp_path / "pod/job"
-    inner.mkdir(parents=True)
-    (tmp_path / "self").mkdir()
+    """Of a group or one around it; in a namespace of its own a container's group is the root."""
+    for folder in ("self", "pod/job"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "self/cgroup").write_text("1:name=systemd:/\n0::/pod/job\n", encoding="utf-8")
-    (inner / "cpu.max").write_text("400000 100000", encoding="utf-8")
-    for name, text in files.items():
-        (inner.parent / name).write_text(text, encoding="utf-8")
+    (tmp_path / "pod/job/cpu.max").write_text("400000 100000", encoding="utf-8")
+    (tmp_path / around / "cpu.max").write_text(quota, encoding="utf-8")
+    (tmp_path / around / "cpu.stat").write_text(used, encoding="utf-8")
     monkeypatch.setattr(workers, "PROC", str(tmp_path))
     monkeypatch.setattr(workers, "CGROUPS", str(tmp_path))
     assert workers.quota() == found
-
-
-def test_the_quota_of_a_container_counts_for_a_group_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a namespace of its own the container's group is the root."""
-    (tmp_path / "self").mkdir()
-    (tmp_path / "self/cgroup").write_text("0::/init\n", encoding="utf-8")
-    (tmp_path / "cpu.max").write_text("200000 100000", encoding="utf-8")
-    (tmp_path / "cpu.stat").write_text("usage_usec 1000000", encoding="utf-8")
-    monkeypatch.setattr(workers, "PROC", str(tmp_path))
-    monkeypatch.setattr(workers, "CGROUPS", str(tmp_path))
-    assert workers.quota() == (2.0, 1.0)
 
 
 def test_a_kernel_that_shows_nothing_is_no_error(

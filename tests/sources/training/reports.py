@@ -36,6 +36,7 @@ FULL: dict[str, Any] = {
     "samples": 25600,
     "phase_gpu_idle_seconds": {"data": 0.7, "checkpoint": 0, "logging": 0},
     "model_flops": 1.2e18,
+    "model_flops_launched": True,
     "loader_start_seconds": 0.3,
     "checkpoints": 2,
     "host": {

@@ -319,26 +319,18 @@ def test_a_process_that_cannot_be_seen_is_gone_after_a_minute_of_silence(node: N
     assert node.only().alive
 
 
-def test_a_process_that_is_killed_is_gone_within_seconds(node: Node) -> None:
-    """Its last totals stay."""
+@pytest.mark.parametrize("then", [{}, {4242: 78}], ids=["gone", "another"])
+def test_a_process_that_is_killed_is_gone_within_seconds(node: Node, then: dict[int, int]) -> None:
+    """Its last totals stay; another one with its pid has started at another time."""
     node.processes.alive[4242] = 77
     node.say(steps=123)
     assert node.after(100)[LEAST["id"]].alive
     node.say(steps=124)
-    del node.processes.alive[4242]
+    node.processes.alive = then
     report = node.after(3.5)[LEAST["id"]]
 
     assert not report.alive
     assert report.totals.steps == 124
-
-
-def test_a_pid_that_is_used_again_is_another_process(node: Node) -> None:
-    """Their start times differ."""
-    node.processes.alive[4242] = 77
-    node.say()
-    node.processes.alive[4242] = 78
-
-    assert not node.after(3.5)[LEAST["id"]].alive
 
 
 def test_processes_that_report_are_not_looked_at(node: Node) -> None:

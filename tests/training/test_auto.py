@@ -244,7 +244,7 @@ def test_without_loaders_steps_tell_that_the_job_works(
 
 @pytest.mark.parametrize("attribute", ["num_workers", "collate_fn", "batch_sampler", "pin_memory"])
 def test_a_loader_without_an_attribute_is_left_alone(
-    clock: Clock, torch: FakeTorch, attribute: str, monkeypatch: pytest.MonkeyPatch
+    torch: FakeTorch, attribute: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of a subclass that does not call its base, or of another version."""
     start(monkeypatch)

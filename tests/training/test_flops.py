@@ -327,7 +327,7 @@ def test_a_loop_without_a_backward_pass_is_not_counted() -> None:
     assert "no module with a backward pass" in degraded.FOUND["flops"]
 
 
-def test_forked_children_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_children_do_not_count() -> None:
     """What the child of a fork does belongs to no step of its parent."""
     model, shape, _ = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

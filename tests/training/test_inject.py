@@ -129,7 +129,7 @@ print(os.pathsep.join(sys.path))
 """
 
 
-def test_without_any_there_is_none(tmp_path: Path, bare: str) -> None:
+def test_without_any_there_is_none(bare: str) -> None:
     """Where nothing is shadowed, no module of that name exists afterwards."""
     assert outcome(run(bare, SHOWN, INJECT)) == outcome(run(bare, SHOWN))
 

@@ -94,7 +94,7 @@ def test_a_loader_may_be_asked_again_after_it_raised(clock: Clock) -> None:
     assert measured().wall_ns == 3
 
 
-def test_samples_and_flops_are_counted_as_stated(clock: Clock) -> None:
+def test_samples_and_flops_are_counted_as_stated() -> None:
     """A number per batch, or a function of the batch; FLOPs by sample or by step."""
     for _ in watch([1, 2], samples_per_batch=32, flops_per_step=10):
         pass
@@ -107,7 +107,7 @@ def test_samples_and_flops_are_counted_as_stated(clock: Clock) -> None:
 
 @pytest.mark.parametrize("samples", [float("nan"), -1, "many", 10**40, object()])
 def test_what_cannot_be_counted_is_left_out(
-    clock: Clock, samples: Any, capsys: pytest.CaptureFixture[str]
+    samples: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether stated or computed: the loop goes on, and it is said once."""
     assert list(watch([1, 2], samples_per_batch=samples)) == [1, 2]
@@ -158,7 +158,7 @@ def test_what_comes_before_the_name_belongs_to_it(clock: Clock) -> None:
     assert [account.job for account in PROCESS.accounts] == ["resnet"]
 
 
-def test_a_step_inside_a_watched_loop_says_what_a_step_is(clock: Clock) -> None:
+def test_a_step_inside_a_watched_loop_says_what_a_step_is() -> None:
     """Gradient accumulation without an optimizer that can be seen."""
     for index, _ in enumerate(watch(range(8))):
         if index % 4 == 3:
@@ -169,7 +169,7 @@ def test_a_step_inside_a_watched_loop_says_what_a_step_is(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("n", [-1, "two", None, 1e300])
-def test_a_step_that_is_none_harms_nobody(clock: Clock, n: Any) -> None:
+def test_a_step_that_is_none_harms_nobody(n: Any) -> None:
     """It is left out."""
     step(n)
 

@@ -21,7 +21,6 @@ class Job:
         self.clock = clock
         self._listener = listener
         self._heard: list[dict[str, Any]] = []
-        self._began_ns = clock.now_ns
 
     def batches(self, waits: Iterable[float]) -> Iterator[float]:
         for wait in waits:

@@ -128,9 +128,7 @@ def test_a_hidden_process_is_said_to_be(tmp_path: Path) -> None:
     assert (seen.states, seen.problems) == ((), {"host": "no_permission"})
 
 
-def test_what_may_not_be_read_is_said(
-    start_job: StartJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_not_be_read_is_said(start_job: StartJob, tmp_path: Path) -> None:
     """Without io and wchan the states remain: asleep, nobody knows where."""
     pid = start_job(script(REST))
     worker = family(PROCFS, pid).workers[0]

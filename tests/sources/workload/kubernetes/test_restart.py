@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 import pytest
 
 from exporter.model.reading import (
@@ -55,16 +52,14 @@ class Node:
         options = WorkloadOptions(
             kubernetes_socket=str(listing.path),
             kubernetes_pods_socket="/nowhere" if pods_api is None else str(pods_api.path),
-            kubernetes_pod_labels=re.compile("team"),
         )
-        self._environment = {
+        environment = {
             "KUBERNETES_SERVICE_HOST": "10.0.0.1",
             "POD_NAME": "exporter-x",
             "POD_NAMESPACE": "monitoring",
         }
-        self.source = PolledSource(
-            "kubernetes", Kubelet(options, self._environment).read, ManualClock()
-        )
+        kubelet = Kubelet(options, environment)
+        self.source = PolledSource("kubernetes", kubelet.read, ManualClock())
         self._work = NodeWork([self.source])
 
     def take(self, **processes: Process) -> list[ShareWork]:
@@ -82,9 +77,6 @@ class Node:
             owners=True,
         )
         return [self._work.of(Place(uuid, None)) for uuid in GPUS]
-
-    def labels(self) -> Mapping[str, Mapping[str, str]]:
-        return self._work.pod_labels
 
     def answers(self, listed: Message, described_pods: Message | None = None) -> None:
         self.listing.answer = listed

@@ -10,15 +10,15 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from exporter.sources.training.decode import decode
+from tests.training.differential.harness import Report, receiving
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB_SECONDS = 60
+JOB_SECONDS = 300
 
 
 class Listener:
@@ -56,35 +56,25 @@ class Listener:
 
 
 def run_job(
-    directory: Path, source: str, daemon: Listener | Path, environ: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a script as a job that reports to a listener, or to a path where nobody listens."""
+    directory: Path, source: str, *words: str, prefix: Sequence[str] = (), **environ: str
+) -> tuple[subprocess.CompletedProcess[str], tuple[Report, ...]]:
+    """Run a script as a job; return how it ended, and the last report under each of its ids."""
     script = directory / "job.py"
     script.write_text(textwrap.dedent(source), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        cwd=directory,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "ROOFLINE_TRAINING_SOCKET": str(
-                daemon.path if isinstance(daemon, Listener) else daemon
-            ),
-            "XDG_RUNTIME_DIR": str(directory / "none"),
-            **(environ or {}),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    give_up_at = time.monotonic() + JOB_SECONDS
-    while True:
-        try:
-            stdout, stderr = process.communicate(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            if time.monotonic() > give_up_at:
-                process.kill()
-            if isinstance(daemon, Listener):
-                daemon.receive()
-            continue
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+    with receiving() as (receiver, path):
+        done = subprocess.run(
+            [*prefix, sys.executable, str(script), *words],
+            cwd=directory,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "ROOFLINE_TRAINING_SOCKET": str(path),
+                "XDG_RUNTIME_DIR": str(directory / "none"),
+                **environ,
+            },
+            capture_output=True,
+            text=True,
+            timeout=JOB_SECONDS,
+            check=False,
+        )
+        return done, receiver.reports()

@@ -20,7 +20,7 @@ from roofline_job.flop_counter import FlopCounter
 from roofline_job.process import PROCESS
 from tests.conftest import unmet
 from tests.training.conftest import Clock
-from tests.training.listener import Listener, run_job
+from tests.training.listener import run_job
 from tests.training.measured import measured
 
 if importlib.util.find_spec("torch") is None:
@@ -364,12 +364,9 @@ print(len(graphs), sum(counters["graph_break"].values()), PROCESS.accounts[0].co
 
 def test_a_compiled_model_is_not_counted(tmp_path: Any) -> None:
     """One graph, no break, no second compilation; the report says why there is no count."""
-    listener = Listener(tmp_path / "training.sock")
-    job = run_job(tmp_path, COMPILED, listener, {"ROOFLINE_JOB_COUNT_FLOPS": "1"})
+    job, (last,) = run_job(tmp_path, COMPILED, ROOFLINE_JOB_COUNT_FLOPS="1")
     assert job.stdout == "1 0 None\n", job.stderr
     assert job.stderr == "roofline_job: FLOPs are not counted (torch.compile is in use)\n"
-    last = listener.reports()[-1]
-    listener.close()
     assert last["degraded"] == ["flops"]
     assert "errors" not in last
 

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from functools import cache
@@ -14,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.training.differential.harness import Report, receiving, require_module
-from tests.training.listener import ROOT
+from tests.training.differential.harness import Report, require_module
+from tests.training.listener import run_job
 
 TRIALS = """
 import gc, json, multiprocessing, os, sys, time
@@ -181,20 +179,8 @@ def _plain(source: str, *words: str) -> Any:
 def _job(directory: Path, source: str, *words: str, mode: str) -> tuple[Any, tuple[Report, ...]]:
     """Return the JSON that it prints, and its reports."""
     require_module("torch")
-    script = directory / "job.py"
-    script.write_text(source)
     run = [sys.executable, "-m", "exporter", "run", "--"] if mode == "run" else []
-    with receiving() as (receiver, path):
-        done = subprocess.run(
-            [*run, sys.executable, str(script), mode, *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "ROOFLINE_TRAINING_SOCKET": str(path)},
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        reports = receiver.reports()
+    done, reports = run_job(directory, source, mode, *words, prefix=run)
     assert done.returncode == 0, done.stderr
     assert all("exit" in report for report in reports), "the last report is lost"
     return json.loads(done.stdout.splitlines()[-1]), reports

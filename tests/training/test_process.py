@@ -150,11 +150,9 @@ def test_switched_off_nothing_is_measured_or_registered(tmp_path: Path) -> None:
         step("nonsense")
         print(atexit._ncallbacks() - before)
         """
-    listener = Listener(tmp_path / "training.sock")
-    job = run_job(tmp_path, source, listener, {"ROOFLINE_JOB_INSTRUMENT": "0"})
+    job, reports = run_job(tmp_path, source, ROOFLINE_JOB_INSTRUMENT="0")
     assert (job.returncode, job.stdout, job.stderr) == (0, "0\n", "")
-    assert listener.reports() == []
-    listener.close()
+    assert reports == ()
 
 
 @pytest.mark.parametrize("name", ["signal", "socket", "logging", "random"])
@@ -169,17 +167,17 @@ def test_a_job_keeps_modules_of_the_standard_librarys_names(name: str, tmp_path:
                 print(batch)
         step()
         """
-    job = run_job(tmp_path, source, tmp_path / "nobody.sock")
+    job, _ = run_job(tmp_path, source, ROOFLINE_TRAINING_SOCKET=str(tmp_path / "nobody.sock"))
     assert (job.returncode, job.stdout, job.stderr) == (0, "0\n1\n2\n", "")
 
 
-def test_hostile_names_arrive_fit(listener: Listener, tmp_path: Path) -> None:
+def test_hostile_names_arrive_fit(tmp_path: Path) -> None:
     """Control characters, invalid UTF-8 and ten kilobytes, from the environment."""
     names = []
     for name in ("a\nb\tc", "\udcff\udcfe", "x" * 10_000, "é" * 100, "  "):
         source = "from roofline_job import watch\nlist(watch([1]))"
-        run_job(tmp_path, source, listener, {"ROOFLINE_JOB_NAME": name})
-        names += [report["job"] for report in listener.reports() if report.get("exit")]
+        _, (last,) = run_job(tmp_path, source, ROOFLINE_JOB_NAME=name)
+        names.append(last["job"])
 
     assert names[:-1] == ["a_b_c", "__", "x" * 128, "é" * 64]
     assert names[-1].startswith("job@")

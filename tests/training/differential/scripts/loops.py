@@ -205,7 +205,7 @@ def without_a_shape() -> None:
     """Nested tensors, of which it is not known how many samples they have."""
     own = Own()
     nested = watched(
-        DataLoader(Pairs(), 4, collate_fn=lambda pairs: torch.nested.nested_tensor(pairs[0]))
+        DataLoader(Pairs(), 4, collate_fn=lambda pairs: torch.nested.nested_tensor([*pairs[0]]))
     )
     for batch in nested:
         own.batches += 1

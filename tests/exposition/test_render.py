@@ -59,8 +59,9 @@ def read_back(text: str, form: Format) -> list[Row]:
     return parsed_rows(list(PARSERS[form](text)))
 
 
-def sample_lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if not line.startswith("#")]
+def series_of_gpus(snapshot: Snapshot, level: Level) -> list[str]:
+    text = rendered(snapshot, options=RenderOptions(level=level))
+    return [line for line in text.splitlines() if "uuid=" in line and not line.startswith("#")]
 
 
 @EXAMPLES
@@ -113,8 +114,8 @@ def test_openmetrics_says_since_when_a_counter_counts_if_asked() -> None:
             assert created == [], metric.name
             continue
         seen.add(family.scope)
-        known = [one for one in counted if one.get("training_job") in (None, rank.job)]
-        assert [one.labels for one in created] == known
+        dated = [one for one in counted if one.get("training_job") in (None, rank.job)]
+        assert [one.labels for one in created] == dated
         assert {one.value for one in created} <= {expected[family.scope]}
     assert seen == expected.keys()
     for form in ("text-0.0.4", "text-1.0.0"):
@@ -154,13 +155,8 @@ def test_golden_page(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_series_of_a_gpu(example: Callable[[], Gpu]) -> None:
     """An H100 without MIG has at most 200 series, 100 at level core, those of the node apart."""
     snapshot = snapshots.snapshot(example())
-    counts: dict[str, int] = {}
-    levels: tuple[Level, ...] = ("full", "core")
-    for level in levels:
-        text = rendered(snapshot, options=RenderOptions(level=level))
-        counts[level] = len([line for line in sample_lines(text) if "uuid=" in line])
-    assert 130 < counts["full"] <= 200
-    assert 60 < counts["core"] <= 100
+    assert 130 < len(series_of_gpus(snapshot, "full")) <= 200
+    assert 60 < len(series_of_gpus(snapshot, "core")) <= 100
 
 
 @pytest.mark.parametrize("measured", [True, False])
@@ -189,23 +185,15 @@ def test_series_of_a_training_rank(example: Callable[[], Gpu], *, measured: bool
         ),
     )
     snapshot = snapshots.with_training(snapshots.snapshot(gpu), rank)
-    counts: dict[Level, int] = {}
-    of_rank: dict[Level, int] = {}
-    levels: tuple[Level, ...] = ("full", "core")
-    for level in levels:
-        lines = [
-            line
-            for line in sample_lines(rendered(snapshot, options=RenderOptions(level=level)))
-            if "uuid=" in line
-        ]
-        counts[level] = len(lines)
-        of_rank[level] = len(
-            [line for line in lines if "training_job=" in line or "data_stall" in line]
-        )
-    assert 200 < counts["full"] <= 235
-    assert 20 < of_rank["full"] <= 35
-    assert counts["core"] <= 121
-    assert 10 < of_rank["core"] <= 21
+    full, core = series_of_gpus(snapshot, "full"), series_of_gpus(snapshot, "core")
+    of_full, of_core = (
+        [line for line in lines if "training_job=" in line or "data_stall" in line]
+        for lines in (full, core)
+    )
+    assert 200 < len(full) <= 235
+    assert 20 < len(of_full) <= 35
+    assert len(core) <= 121
+    assert 10 < len(of_core) <= 21
 
 
 def test_every_family_has_an_example() -> None:
@@ -229,13 +217,14 @@ def test_values_that_are_no_number_are_absent(value: float) -> None:
     clocks = {"sm": value, "memory": 1.0}
     broken = replace(gpu, vitals=replace(known(gpu.vitals), power_watts=value, clock_hertz=clocks))
     renderer = Renderer(RenderOptions())
-    before = page(renderer.blocks(Node(snapshots.snapshot(gpu))), "text-0.0.4").decode()
-    after = page(renderer.blocks(Node(snapshots.snapshot(broken))), "text-0.0.4").decode()
+    before, after, again = (
+        page(renderer.blocks(Node(snapshots.snapshot(each))), "text-0.0.4").decode()
+        for each in (gpu, broken, gpu)
+    )
     assert "gpu_power_watts{" in before
     assert "gpu_power_watts" not in after
     assert 'clock="sm"' in before.partition("TYPE gpu_clock_hertz ")[2].partition("#")[0]
     assert 'clock="sm"' not in after.partition("TYPE gpu_clock_hertz ")[2].partition("#")[0]
-    again = page(renderer.blocks(Node(snapshots.snapshot(gpu))), "text-0.0.4").decode()
     assert again == before
 
 

@@ -19,7 +19,7 @@ from exporter.model.snapshot import (
     ShareTotals,
     TimeParts,
 )
-from exporter.publisher.board import BOARD_TOTALS, BoardIntegral
+from exporter.publisher.board import BOARD_TOTALS, BoardIntegral, EnergyHistory
 from exporter.publisher.shared_time import SharedTime
 from exporter.publisher.skipped_rounds import CountersOrDriver
 from exporter.publisher.totals import SHARE_TOTALS, ShareIntegral
@@ -405,3 +405,29 @@ def test_the_drivers_increments_wait_for_three_rounds() -> None:
     counter.add(1.0, activity(), 5.0, 10.0)
     assert [counter.add(1.0, None, None, 10.0) for _ in range(3)] == [None, None, None]
     assert counter.add(1.0, activity(length=4.0), 20.0, 10.0) == 20.0
+
+
+def test_energy_is_of_the_time_and_not_of_the_round() -> None:
+    """60 W for five seconds and 400 W after them, in rounds of a second."""
+    energy = EnergyHistory()
+    assert energy.between(0.0, 1.0) is None
+    energy.add(10.0, 0.0, None)
+    for second in range(11, 21):
+        energy.add(float(second), 1.0, 60.0 if second <= 15 else 400.0)
+
+    assert energy.between(12.0, 14.5) == pytest.approx(150.0)
+    assert energy.between(14.5, 15.5) == pytest.approx(230.0)
+    assert energy.between(9.5, 12.0) is None
+    assert energy.between(19.0, 20.5) is None
+
+
+@pytest.mark.parametrize("lost", [(0.0, 5.0), (1.0, None)])
+def test_no_energy_is_known_over_a_gap(lost: tuple[float, float | None]) -> None:
+    energy = EnergyHistory()
+    for second in range(10):
+        energy.add(float(second), 1.0, 60.0)
+    energy.add(10.0, *lost)
+    energy.add(11.0, 1.0, 60.0)
+
+    assert energy.between(8.0, 9.0) is None
+    assert energy.between(10.0, 11.0) == pytest.approx(60.0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.idle import IdleRules, holder, is_held, is_idle
-from exporter.model.reading import Memory, Process, Vitals
+from exporter.model.reading import Activity, Memory, Process, Vitals
 from exporter.model.snapshot import Holder
 from tests.derive.readings import counters
 
@@ -39,45 +39,35 @@ def test_measured_idle(values: dict[str, float | None], expected: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("utilization", "vitals", "links", "expected"),
+    ("activity", "utilization", "vitals", "links", "memory_ratio", "expected"),
     [
-        (None, Vitals(), None, None),
-        (0.0, None, None, True),
-        (0.0, Vitals(), 9e6, True),
-        (0.0, Vitals(), 1e7, False),
-        (0.01, Vitals(), None, False),
-        (0.0, Vitals(encoder_ratio=0.5), None, False),
-        (0.0, Vitals(ofa_ratio=0.5), None, False),
+        (None, None, Vitals(), None, None, None),
+        (None, 0.0, None, None, None, True),
+        (None, 0.0, Vitals(), 9e6, None, True),
+        (None, 0.0, Vitals(), 1e7, None, False),
+        (None, 0.01, Vitals(), None, None, False),
+        (None, 0.0, Vitals(encoder_ratio=0.5), None, None, False),
+        (None, 0.0, Vitals(ofa_ratio=0.5), None, None, False),
+        (None, 0.0, Vitals(), None, 0.009, True),
+        (None, 0.0, Vitals(), None, 0.01, False),
+        (counters(dram=0.0), 0.0, None, None, 0.3, True),
+        (counters(dram=None), 0.0, None, None, 0.3, False),
+        (counters(), 0.5, None, None, None, True),
+        (counters(engine=None), 0.5, None, None, None, False),
+        (counters(engine=None), None, None, None, None, None),
     ],
 )
 def test_idle_by_the_drivers_readings(
-    utilization: float | None, vitals: Vitals | None, links: float | None, expected: bool | None
+    activity: Activity | None,
+    utilization: float | None,
+    vitals: Vitals | None,
+    links: float | None,
+    memory_ratio: float | None,
+    expected: bool | None,
 ) -> None:
-    """Utilization stands in for the engine; loading a model over PCIe is not idle."""
-    assert is_idle(None, utilization, vitals, links, RULES) is expected
-
-
-@pytest.mark.parametrize(("memory_ratio", "expected"), [(None, True), (0.009, True), (0.01, False)])
-def test_memory_traffic_without_counters_is_not_idle(
-    memory_ratio: float | None, expected: bool
-) -> None:
-    """Loading a model runs no kernel: without counters it shows in the memory utilization alone."""
-    assert is_idle(None, 0.0, Vitals(), None, RULES, memory_ratio) is expected
-
-
-@pytest.mark.parametrize(("dram", "expected"), [(0.0, True), (None, False)])
-def test_counted_dram_goes_before_the_memory_utilization(
-    dram: float | None, expected: bool
-) -> None:
-    """The driver's memory utilization decides only where DRAM activity is not counted."""
-    assert is_idle(counters(dram=dram), 0.0, None, None, RULES, 0.3) is expected
-
-
-def test_measured_engine_activity_goes_before_utilization() -> None:
-    """GR decides where it is read, U where it is not, and without both it is not known."""
-    assert is_idle(counters(), 0.5, None, None, RULES) is True
-    assert is_idle(counters(engine=None), 0.5, None, None, RULES) is False
-    assert is_idle(counters(engine=None), None, None, None, RULES) is None
+    """They stand in for what is not counted: utilization for the engine, and that of the memory
+    for DRAM, as loading a model runs no kernel; loading over PCIe is not idle either."""
+    assert is_idle(activity, utilization, vitals, links, RULES, memory_ratio) is expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from exporter.derive.roofline import (
     roofline,
 )
 from exporter.derive.saturation import estimated, measured
-from exporter.derive.stall import Stall, gap_ratio
+from exporter.derive.stall import Stall
 from exporter.derive.timeparts import (
     Known,
     known_by_counters,
@@ -64,7 +64,7 @@ class Derived:
     limiter_besides: str | None = None
     """The limiter of the rest of it; None where there is no such part."""
     gap: float | None = None
-    """The part of the interval in which nothing ran."""
+    """The part of the interval in which nothing ran: 1 - G, else 1 - GR, else 1 - U."""
     data_stall: Mapping[str, Bounds] = field(default_factory=dict)
     flops_integral_bounds: Bounds | None = None
     """FLOP/s to integrate: for an estimate by the mean utilization, which is narrower over many
@@ -153,14 +153,15 @@ def _measured(
     of_cycles = saturation if factor == 1.0 else measure(in_cycles(activity, factor))
     parts = time_parts(timed, saturation, clock_ratio(saturation.unit, clocks))
     roof = roofline(activity, timed, of_cycles, ceilings, clocks, device, tensor_cores=tensor_cores)
-    gap = gap_ratio(activity, parts, utilization)
     bounded_parts: Mapping[str, Bounds] = {}
+    gap = None if parts is None else parts.idle
     if parts is None:
         bounds = known_by_counters(timed, saturation, clocks, utilization, capability)
         bounded_parts = bounds.time_parts
-        gap = None if gap is None else min(gap, bounded_parts["idle"].upper)
         used = busy_ratio(activity, None if utilization is None else utilization.ratio)
-        used = None if used is None else max(used, bounds.engine.lower)
+        if used is not None:
+            gap = min(max(0.0, 1.0 - used), bounded_parts["idle"].upper)
+            used = max(used, bounds.engine.lower)
         judge = _judge_bounds(used, bounds, vitals, links, ceilings)
     else:
         bandwidth = dram_bandwidth_now(ceilings, clocks, device)
@@ -199,7 +200,7 @@ def _estimated(
     bounds = known_by_utilization(utilization, saturation, clocks)
     seen = observed(utilization)
     of_seen = estimate(seen)
-    gap = gap_ratio(None, None, utilization)
+    gap = max(0.0, 1.0 - utilization.ratio)
     judge = _judge_bounds(utilization.ratio, bounds, vitals, links, ceilings)
     return replace(
         known,

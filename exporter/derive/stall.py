@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from exporter.derive.idle import busy_ratio
-from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Bounds, TimeParts
+from exporter.model.snapshot import Bounds
 
 TOLERATED_RATIO = 0.02
 """A stall may exceed the idle time by this share of a minute: two observers never agree exactly."""
@@ -37,16 +35,6 @@ class Stall:
             return self
         rest = (gap - waited) * (self.of_idle or 0.0)
         return replace(self, of_idle=(waited + rest) / gap)
-
-
-def gap_ratio(
-    activity: Activity | None, parts: TimeParts | None, utilization: Utilization | None
-) -> float | None:
-    """Return the part of an interval in which nothing ran: 1 - G, else 1 - GR, else 1 - U."""
-    if parts is not None:
-        return parts.idle
-    busy = busy_ratio(activity, None if utilization is None else utilization.ratio)
-    return None if busy is None else max(0.0, 1.0 - busy)
 
 
 def stall_bounds(wait: float, idle: Bounds, seconds: float) -> Bounds:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.stall import Stall, believable_seconds, gap_ratio, stall_bounds, together
-from exporter.model.reading import Activity, Utilization
-from exporter.model.snapshot import Bounds, TimeParts
+from exporter.derive.stall import Stall, believable_seconds, stall_bounds, together
+from exporter.model.snapshot import Bounds
 
 RATIOS = st.floats(0, 1)
 
@@ -72,29 +71,6 @@ def test_ranks_that_share_a_gpu_are_bounded_together() -> None:
     assert together([Bounds(0.1, 0.4)]) == Bounds(0.1, 0.4)
     assert together([Bounds(0.1, 0.4), Bounds(0.2, 0.3)]) == Bounds(0.2, 0.7)
     assert together([Bounds(0.5, 0.8)] * 3) == Bounds(0.5, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("activity", "parts", "utilization", "expected"),
-    [
-        (Activity("gpm", 1.0, engine=0.7), TimeParts(0.25, 0, 0, 0, 0.75), 0.9, 0.25),
-        (Activity("gpm", 1.0, engine=0.7), None, 0.9, 0.3),
-        (Activity("gpm", 1.0, engine=1.02), None, 0.9, 0.0),
-        (Activity("gpm", 1.0), None, 0.9, 0.1),
-        (None, None, 0.4, 0.6),
-        (None, None, None, None),
-    ],
-)
-def test_the_gap_comes_from_the_best_that_is_known(
-    activity: Activity | None,
-    parts: TimeParts | None,
-    utilization: float | None,
-    expected: float | None,
-) -> None:
-    """The partition, else the engine's activity, else utilization; never a guess."""
-    known = None if utilization is None else Utilization(utilization, utilization, 1.0)
-    found = gap_ratio(activity, parts, known)
-    assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_saw() -> None:

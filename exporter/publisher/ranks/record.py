@@ -132,11 +132,6 @@ class RankRecord:
             found.add(UNVERIFIED)
         return tuple(name for name in TRAINING_DEGRADATIONS if name in found) if found else ()
 
-    @property
-    def phase(self) -> str | None:
-        """The phase in the newest report, if that process is alive."""
-        return self.newest.phase if self.newest.alive else None
-
     def note(self, now: float, seconds: float) -> None:
         """Queue the reports since the last tick, `seconds` before `now`."""
         self._note_announced(now, seconds)
@@ -234,7 +229,7 @@ def rank_picture(job: str, rank: int, place: Place, record: RankRecord, now: flo
         owner=newest.owner,
         verified=record.verified,
         degraded=record.degraded,
-        phase=record.phase,
+        phase=newest.phase if newest.alive else None,
     )
 
 

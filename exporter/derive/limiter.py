@@ -35,7 +35,7 @@ def limiter(
     for data, is at least half. Saturated becomes memory if DRAM is at least as active as every
     pipe, else compute. All but idle become communication if the GPU only communicates. Of equal
     parts the first is taken, because the earlier loss hides the later ones. `activity` is in shares
-    of time, `dram_bandwidth` in bytes/s at the present clock; `waited` is no idle part.
+    of time, `dram_bandwidth` in bytes/s at the present clock. Idle time is without `waited`.
     """
     ordered = {
         "idle": max(parts.idle - waited, 0.0),

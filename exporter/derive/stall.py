@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a GPU was idle because its job waited: the bounds, and the longest that is plausible."""
+"""How long a GPU was idle because its job waited: what is known of it, and bounds."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from exporter.model.snapshot import Bounds
-
-TOLERATED_RATIO = 0.02
-"""A stall may exceed the idle time by this share of a minute: two observers never agree exactly."""
-CHECK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +51,3 @@ def together(bounds: Iterable[Bounds]) -> Bounds | None:
     if not known:
         return None
     return Bounds(max(b.lower for b in known), min(1.0, sum(b.upper for b in known)))
-
-
-def believable_seconds(idle_seconds: float, unobserved_seconds: float, seconds: float) -> float:
-    """Return the longest exposed stall of a GPU that idled, or was not observed, for so long."""
-    return idle_seconds + unobserved_seconds + TOLERATED_RATIO * max(seconds, CHECK_SECONDS)

@@ -28,13 +28,9 @@ from exporter.model.reading import Reading
 from exporter.model.snapshot import RECENT_SECONDS, Share
 from exporter.model.training import FLOPS_EXCEED_PEAK
 from exporter.publisher.ranks import WorkClaim
+from exporter.publisher.ranks.check import CHECK_SECONDS, TOLERATED_RATIO
 from exporter.publisher.recent import ESTIMATE
 from exporter.specs.precisions import pipe_peak, tensor_precision
-
-CHECK_SECONDS = 60.0
-"""An excess over what the GPU can have done is dropped after this long."""
-TOLERATED_RATIO = 0.02
-"""A smaller excess comes from the clocks and averages of two observers."""
 
 
 class _Statement(NamedTuple):

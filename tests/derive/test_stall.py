@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.derive.stall import Stall, believable_seconds, stall_bounds, together
+from exporter.derive.stall import Stall, stall_bounds, together
 from exporter.model.snapshot import Bounds
 
 RATIOS = st.floats(0, 1)
@@ -71,10 +71,3 @@ def test_ranks_that_share_a_gpu_are_bounded_together() -> None:
     assert together([Bounds(0.1, 0.4)]) == Bounds(0.1, 0.4)
     assert together([Bounds(0.1, 0.4), Bounds(0.2, 0.3)]) == Bounds(0.2, 0.7)
     assert together([Bounds(0.5, 0.8)] * 3) == Bounds(0.5, 1.0)
-
-
-def test_what_is_believable_tolerates_two_percent_of_a_minute_and_what_nobody_saw() -> None:
-    """Short windows have the tolerance of a minute, unobserved time counts as idle."""
-    assert believable_seconds(3.0, 0.0, 5.0) == pytest.approx(3.0 + 1.2)
-    assert believable_seconds(3.0, 2.0, 5.0) == pytest.approx(5.0 + 1.2)
-    assert believable_seconds(30.0, 0.0, 300.0) == pytest.approx(30.0 + 6.0)

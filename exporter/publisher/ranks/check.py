@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from exporter.derive.stall import CHECK_SECONDS, believable_seconds
 from exporter.model.training import STALL_EXCEEDS_IDLE
 
+CHECK_SECONDS = 60.0
+TOLERATED_RATIO = 0.02
+"""A stall may exceed the idle time by this share of a minute: two observers never agree exactly."""
 NOTICED_SECONDS = 0.001
 """A smaller excess is a rounding error."""
 
@@ -42,9 +44,9 @@ class StallCheck:
             return
         start, observed_before, idle_before = self._start
         seconds = now - start
-        believable = believable_seconds(
-            idle - idle_before, max(seconds - (observed - observed_before), 0.0), seconds
-        )
+        unobserved = max(seconds - (observed - observed_before), 0.0)
+        tolerated = TOLERATED_RATIO * max(seconds, CHECK_SECONDS)
+        believable = idle - idle_before + unobserved + tolerated
         more = sum(claimed.values()) - sum(before.values())
         waiting = sum(self._withheld.values()) - self._dropped if self._withheld else 0.0
         room = max(believable - self._passed_in_window, 0.0)

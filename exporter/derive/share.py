@@ -193,7 +193,8 @@ def _estimated(
     stall: Stall,
 ) -> Derived:
     """Return `known` with the bounds that follow from the utilization alone."""
-    tensor_cores = has_tensor_cores(ceilings, device.compute_capability)
+    capability = device.compute_capability
+    tensor_cores = has_tensor_cores(ceilings, capability)
     clocks = read_clocks(vitals, ceilings, device, known.history)
     estimate = partial(estimated, tensor_cores=tensor_cores, memory_use=_memory_use(ceilings))
     saturation = estimate(utilization)
@@ -214,11 +215,7 @@ def _estimated(
         gap=gap,
         data_stall=stall.inferred,
         flops_integral_bounds=estimated_flops_bounds(
-            seen.upper_ratio,
-            ceilings,
-            clocks,
-            device.compute_capability,
-            tensor_cores=tensor_cores,
+            seen.upper_ratio, ceilings, clocks, capability, tensor_cores=tensor_cores
         ),
         dram_integral_bounds=dram_bounds_per_second(of_seen, ceilings, clocks, device),
     )

@@ -49,13 +49,10 @@ def peers(
 
 def _works(share: Share, ranks: Sequence[Rank]) -> set[object]:
     """Return the keys that siblings share: processes, jobs, and the holder's workload."""
+    pids = {each.pid for each in share.processes or () if each.kind != "graphics"}
     workload = share.holder and share.holder.workload
     jobs = {rank.job for rank in ranks if rank.verified}
-    return {*_pids(share), *jobs, *([workload] if workload else ())}
-
-
-def _pids(share: Share) -> set[int]:
-    return {each.pid for each in share.processes or () if each.kind != "graphics"}
+    return {*pids, *jobs, *([workload] if workload else ())}
 
 
 def _holder_pid(share: Share) -> int | None:

@@ -168,7 +168,7 @@ class TrackedGpu:
                 energy if place.gpu_instance is None else None,
                 claims.stalls.get(place, NO_STALL),
                 claims.work.get(place, ()),
-                work.of(place),
+                work.of(*place),
             )
         self.shares = present
 

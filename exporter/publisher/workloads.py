@@ -62,6 +62,6 @@ class NodeWork:
             if pod in here
         }
 
-    def of(self, place: Place) -> ShareWork:
+    def of(self, uuid: str | None, gpu_instance: int | None) -> ShareWork:
         """Return the work on a share."""
-        return self._shown.get(place, NO_WORK)
+        return self._shown.get(Place(uuid, gpu_instance), NO_WORK)

@@ -215,7 +215,10 @@ def tensor_rates(
     tensor_clock_ratio: float,
     vector_clock_ratio: float,
 ) -> TensorRates:
-    """Return the rates of a full tensor pipe; FP64 or integers that it may lack have any rate."""
+    """Return the rates of a full tensor pipe at these clocks; 0 where no peak is known.
+
+    What is shown as FP64 or integers that the GPU is not known to have is some floating point.
+    """
     peaks = ceilings.peak_flops_per_second
     rates = [peaks[precision] for precision in FLOAT_TENSOR if precision in peaks]
     assumed = ceilings.assumed_precision

@@ -73,7 +73,10 @@ def rates_of_work(
     device: Device,
     precisions: Collection[str] | None,
 ) -> Rates | None:
-    """Return how fast work in these precisions can be; a precision without a rate may be any."""
+    """Return how fast work in these precisions can be done; None where no peak or clock is known.
+
+    One that is not known or has no published rate may be any; FP64 units count only then.
+    """
     peaks = ceilings.peak_flops_per_second
     seen, most = vitals.clock_hertz.get("sm"), device.clock_max_hertz.get("sm")
     clock = max(seen or 0.0, most or 0.0)

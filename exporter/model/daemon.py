@@ -52,4 +52,4 @@ class Daemon:
     )
     log_lines_dropped_total: int = 0
     web_config_ok: bool | None = None
-    """None without a file of --web.config.file."""
+    """Whether the file of --web.config.file is valid; None without one."""

@@ -38,12 +38,12 @@ class ProfilingField(NamedTuple):
 
     @property
     def highest(self) -> float:
-        """The highest plausible value."""
+        """The highest value that it can have."""
         return HIGHEST_RATE if self.is_rate else HIGHEST_RATIO
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Both names."""
+        """The names of both generations."""
         return tuple(dict.fromkeys((PREFIX + self.legacy, PREFIX + self.current)))
 
 

@@ -47,7 +47,7 @@ class Seen:
     totals: HostTotals | None = None
     """The newest."""
     workers: int | None = None
-    """None where none are seen."""
+    """How many workers it has now; None where none are seen."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """By group of readings: why it is absent."""
 
@@ -66,7 +66,7 @@ class HostActivity:
     workers: int | None = None
     """Processes of data loaders (``pt_data_worker``)."""
     worker_running_ratio: float | None = None
-    """In state R: running or ready to run."""
+    """Share of time in which they were running or ready to run (state R)."""
     worker_blocked_ratio: float | None = None
     """Share of time in uninterruptible sleep (state D), as in reads from storage."""
     cores: float | None = None

@@ -26,7 +26,7 @@ THROTTLE_REASONS = (
     "board_limit",
     "reliability",
 )
-"""As ``gpu_throttle_seconds_total`` names them."""
+"""The throttle reasons, as ``gpu_throttle_seconds_total`` names them."""
 
 LONGEST_AGE_SECONDS = 5.0
 """An activity that is older than this when it is read belongs to an earlier interval."""

@@ -214,7 +214,7 @@ class ShareTotals:
     saturation_seconds: float | None = None
     time_seconds: Mapping[str, float] = field(default_factory=dict)
     time_lower_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Where the parts are only bounded."""
+    """By time part, where it is only bounded; the next one too."""
     time_upper_seconds: Mapping[str, float] = field(default_factory=dict)
     flops: Mapping[str, float] = field(default_factory=dict)
     flops_lower: float | None = None
@@ -249,7 +249,7 @@ class Recent(WorkRates):
     """
 
     seconds: float
-    """Observed by counters, else by its utilization."""
+    """How long it was observed by counters, else by its utilization."""
     busy_ratio: float | None = None
     """Engine activity, else utilization."""
     utilization_ratio: float | None = None
@@ -398,7 +398,7 @@ class Rank:
     gpu_instance: int | None
     totals: TrainingTotals
     processes: int
-    """Alive ones."""
+    """How many are alive."""
     run_seconds: float
     """Wall time of the training loops of the present run; a restart resets it."""
     last_report_timestamp_seconds: float
@@ -415,11 +415,11 @@ class Rank:
     data_stall_ratio: float | None = None
     """The part of it in which the GPU's stream was empty; None where not measured."""
     owner: str | None = None
-    """None also with --no-process.owner."""
+    """The user; None if not known, and with --no-process.owner."""
     verified: bool | None = None
     """Whether the driver lists a process of it on the device; None for a rank without one."""
     degraded: tuple[str, ...] = ()
-    """By the names of ``TRAINING_DEGRADATIONS``."""
+    """What is not measured or not verified, by the names of ``TRAINING_DEGRADATIONS``."""
     phase: str | None = None
     """The phase in its last report; None if it named none."""
     host: HostActivity | None = None

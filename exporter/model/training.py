@@ -131,7 +131,7 @@ class TrainingReport:
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     """Of the framework's allocator, by kind: allocated, reserved, peak."""
     degraded: tuple[str, ...] = ()
-    """By the names of ``TRAINING_DEGRADATIONS``."""
+    """What is not measured, by the names of ``TRAINING_DEGRADATIONS``."""
     flops_launched: bool = False
     """Whether its FLOPs are launched, and maybe not finished yet."""
     phase: str | None = None

@@ -96,7 +96,7 @@ class TrackedGpu:
         present = (self._specs, self._rules, self.device, precision, self._engine)
         if present != self._ceilings_of:
             self._set_ceilings(precision)
-            self._ceilings_of = present
+        self._ceilings_of = present
         last = self.reading
         if reading is None or (
             last is not None and reading.monotonic_seconds <= last.monotonic_seconds
@@ -115,7 +115,8 @@ class TrackedGpu:
         return f"{FAULT}: {type(error).__name__}"
 
     def _set_ceilings(self, precision: str | None) -> None:
-        """Set the ceilings: in the jobs' precision, else the configured one, else FP8 by engine."""
+        """Set the ceilings, with tensor work in the precision that the jobs report, else in the
+        configured one, else in FP8 where a process loaded Transformer Engine."""
         wanted = self._rules.precision or (FP8 if self._engine else None)
         self.ceilings = self._specs.ceilings(self.device, wanted)
         if precision is not None and self.ceilings is not None:

@@ -28,7 +28,7 @@ NEVER_WAITING = frozenset({"serving", "notebook", "display", "system"})
 
 
 class Outside:
-    """The processes that are watched, one for each share."""
+    """The processes that are watched, one for each share; for the publisher's thread."""
 
     def __init__(self, source: HostSource | None) -> None:
         self._source = source

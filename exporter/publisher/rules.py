@@ -21,7 +21,7 @@ class Rules:
     precision: str | None = None
     idle: IdleRules = field(default_factory=IdleRules)
     owners: bool = True
-    """Of processes and training jobs."""
+    """Whether the snapshot has the owners of processes and training jobs."""
     serials: bool = True
 
     @property

@@ -32,7 +32,7 @@ class StallCheck:
         self._dropped = 0.0
         """The part of the excess that is never accepted, of windows that have ended."""
         self._start = (0.0, 0.0, 0.0)
-        """Monotonic time, observed and idle seconds."""
+        """Monotonic time, observed and idle seconds at the start of the window."""
         self._passed_in_window = 0.0
 
     def add(self, claimed: Mapping[str, float], now: float, observed: float, idle: float) -> None:

@@ -76,9 +76,6 @@ class AuthMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or have it answered."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         is_open = scope["path"] == OPEN_PATH
         active = self._config.active
         refusal = None if is_open else await self._refusal(scope, active)

@@ -16,7 +16,6 @@ from starlette.routing import Route
 from exporter.model.reading import THROTTLE_REASONS, share_name
 from exporter.web.api import SCHEMA_VERSION
 from exporter.web.history import Columns, Key, Series
-from exporter.web.live.rows import row_key
 from exporter.web.query_params import requested_gpu, requested_instance
 from exporter.web.responses import answer
 from exporter.web.store import Store
@@ -64,7 +63,7 @@ def trails_json(times: Sequence[float], found: Mapping[Key, Columns]) -> bytes:
                 f'"{name}":{_numbers([_mean(points[piece]) for piece in pieces])}'
                 for name, points in columns.items()
             )
-            trails.append(f"{json.dumps(row_key(uuid, instance))}:{{{means}}}")
+            trails.append(f"{json.dumps(share_name(uuid, instance))}:{{{means}}}")
     timestamps = ",".join(f"{sum(times[each]) / len(times[each]):.2f}" for each in pieces)
     return (
         f'{{"schema_version":{SCHEMA_VERSION},"timestamps":[{timestamps}],'

@@ -21,13 +21,8 @@ from exporter.web.wording.summary import TROUBLES
 from exporter.web.wording.whose import is_unopened, owner
 
 
-def row_key(uuid: str, gpu_instance: int | None) -> str:
-    """Return the name of a row: the GPU's UUID, or UUID/instance."""
-    return share_name(uuid, gpu_instance)
-
-
 def addresses(key: str) -> tuple[str, str]:
-    """Return the addresses of a row's own page and of its history."""
+    """Return the addresses of a row's page and history; its key is the `share_name` of its UUID."""
     uuid, _, instance = key.partition("/")
     name, query = quote(uuid, safe=""), f"?instance={instance}" if instance else ""
     return f"/gpu/{name}{query}", f"/api/v1/gpus/{name}/history{query}"
@@ -71,10 +66,6 @@ def _idle_for(facts: Facts) -> int | None:
     """Return the seconds without a break in which it was idle, or unopened."""
     seconds = facts.unopened_seconds if is_unopened(facts) else facts.idle_seconds
     return int(seconds) if facts.idle and seconds else None
-
-
-def _notes(facts: Facts) -> str:
-    return "; ".join(filter(None, [*phrases.notes(facts), phrases.throttled(facts)]))
 
 
 def _point(facts: Facts, numbers: Numbers) -> Numbers:
@@ -135,7 +126,7 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
         "name": phrases.name(facts),
         "glyph": GLYPHS[look_as],
         "word": word,
-        "note": _notes(facts),
+        "note": "; ".join(filter(None, [*phrases.notes(facts), phrases.throttled(facts)])),
         **(_words_up(facts, numbers, word) if up else _words_down(facts, numbers, now)),
     }
     stall = facts.data_stall
@@ -165,7 +156,7 @@ def worded(facts: Facts, numbers: Numbers, now: float) -> Row:
 def rows(snapshot: Snapshot) -> Iterator[tuple[str, Row, Facts]]:
     """Yield name, row and facts of each GPU and MIG instance."""
     for gpu, share, values, facts in lines_of(snapshot):
-        key = row_key(gpu.device.uuid, None if share is None else share.gpu_instance)
+        key = share_name(gpu.device.uuid, None if share is None else share.gpu_instance)
         row = worded(facts, _numbers(gpu, share, values), snapshot.timestamp_seconds)
         yield key, {**row, "href": addresses(key)[0]}, facts
 

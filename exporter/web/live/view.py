@@ -17,7 +17,7 @@ from exporter.web.wording.diagnosis import address, not_known, sentence
 from exporter.web.wording.facts import Facts
 from exporter.web.wording.measuring import sentences
 from exporter.web.wording.numbers import LONG, capitalised, cut
-from exporter.web.wording.phrases import means, title
+from exporter.web.wording.phrases import title, window
 from exporter.web.wording.recorded import ENDED, recording_ended
 from exporter.web.wording.state import UNKNOWN
 from exporter.web.wording.summary import Headline, advice_address, headline, totals
@@ -77,7 +77,7 @@ def node_view(snapshot: Snapshot | None, *, sequence: int, interval_seconds: flo
         **known(
             about=next(named, None),
             cause=None if about is None else _cause(about),
-            means=means(facts),
+            means=f"means {window(facts)}",
             measure="\n".join([*sentences(facts, title), *unread]) or None,
         ),
         "columns": list(COLUMNS),

@@ -54,7 +54,7 @@ def job_stall(rank: Rank, share: Share | None = None, now: float | None = None) 
     )
     if stall is None and rank.data_wait_ratio is None:
         return ""
-    said = f"GPU idle for its data {data_stall(known)} {window(known)}"
+    said = f"GPU idle for its data {data_stall(known)} {window([known])}"
     return ", ".join(filter(None, (said, stall_level(known))))
 
 

@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from exporter.model.reading import share_name
 from exporter.specs import SpecBook
-from exporter.web.live.rows import row_key
 from exporter.web.live.view import Views
 from exporter.web.page.document import document, frame
 from exporter.web.page.gpu import gpu_content, rows_of
@@ -57,7 +56,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
         found = requested_gpu(snapshot, name)
         if snapshot is not None and found is not None:
             uuid = found.device.uuid
-            key = row_key(uuid, instance)
+            key = share_name(uuid, instance)
             if key in view["rows"]:
                 share = next((each for each in found.shares if each.gpu_instance == instance), None)
                 earlier, now = views.store.earlier_ranks(), snapshot.timestamp_seconds

@@ -64,24 +64,18 @@ def name(facts: Facts) -> str:
     return cut(facts.profile or "MIG")
 
 
-def window(facts: Facts) -> str:
-    """Return the window of the means: of the last 10 s, or less after a start."""
-    seconds = _LONGEST_WINDOW if facts.window_seconds is None else round(facts.window_seconds)
-    return f"of the last {max(1, seconds)} s"
-
-
-def means(found: Iterable[Facts]) -> str:
-    """Return the window of all means together: means of the last 10 s, of the last 3 to 10 s."""
+def window(found: Iterable[Facts]) -> str:
+    """Return the window of all means together: of the last 10 s, of the last 3 to 10 s."""
     seen = [each.window_seconds for each in found if each.window_seconds is not None]
     seconds = [max(1, round(each)) for each in seen] or [_LONGEST_WINDOW]
     least, most = min(seconds), max(seconds)
-    return f"means of the last {most if least == most else f'{least} to {most}'} s"
+    return f"of the last {most if least == most else f'{least} to {most}'} s"
 
 
 def unusual_window(found: Iterable[Facts]) -> str | None:
     """Return the window of all means if it is one, and not 10 s: means of the last 3 s."""
-    said = means(found)
-    return None if " to " in said or said == means(()) else said
+    said = window(found)
+    return None if " to " in said or said == window(()) else f"means {said}"
 
 
 def down_reason(facts: Facts) -> str:
@@ -225,12 +219,8 @@ def throttled_by(bits: int) -> list[str]:
 
 CRITICAL_SECONDS = 3600.0
 """How long a critical Xid is shown with its meaning and advice."""
-
-
-def is_critical(code: int) -> bool:
-    """Return whether a GPU with this Xid cannot be relied on."""
-    xid = XIDS.get(code)
-    return xid is not None and xid.tier == "critical"
+_CRITICAL = frozenset(code for code, xid in XIDS.items() if xid.tier == "critical")
+"""A GPU with one of them cannot be relied on."""
 
 
 def critical(facts: Facts) -> tuple[XidSeen, ...]:
@@ -238,7 +228,7 @@ def critical(facts: Facts) -> tuple[XidSeen, ...]:
     found = (
         each
         for each in facts.xids
-        if each.ago_seconds < CRITICAL_SECONDS and is_critical(each.code)
+        if each.ago_seconds < CRITICAL_SECONDS and each.code in _CRITICAL
     )
     return tuple(sorted(found, key=lambda each: each.ago_seconds))
 

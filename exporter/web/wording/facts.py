@@ -25,14 +25,10 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How close a GPU is to its limit, and the source of the number."""
+    """How close a GPU is to its limit."""
 
     ratio: Range
     measured: bool = True
-    source: str | None = None
-    """Name of the counter source, such as gpm, or estimate."""
-    unit: str | None = None
-    """The unit that gives the ratio: tensor, fp64, fma, int or dram."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import bcrypt
 import pytest
-import trustme
 
 from tests.abuse.clients import Crowd
 from tests.abuse.scraping import own_address
@@ -30,39 +28,35 @@ from tests.conftest import require_tool, unmet
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import Process
 from tests.waiting import wait_until
+from tests.web.access.authority import write_files
 
 HELLO = bytes.fromhex("16030100c8010000c40303")
 """The begin of a TLS hello that announces 200 bytes."""
+TLS = "tls_server_config: {cert_file: node.crt, key_file: node.key}\n"
 USER, PASSWORD = "prometheus", "correct-horse"
 FLOOD_SECONDS = 4.0
 
 
+def users(password: str) -> str:
+    import bcrypt
+
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(10)).decode()
+    return f"{TLS}basic_auth_users: {{{USER}: '{hashed}'}}\n"
+
+
+def url(daemon: Daemon, folder: Path, password: str = PASSWORD) -> str:
+    """Return what a scraper asks (see `scraping`)."""
+    return f"https://{USER}:{password}@127.0.0.1:{daemon.port}#{folder / 'clients.pem'}"
+
+
 @pytest.fixture(name="secured")
-def _secured(tmp_path: Path, processes: list[Process]) -> Daemon:
-    """A daemon with a certificate and one user; its CA and its configuration are in the folder."""
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    leaf = authority.issue_cert("localhost", "127.0.0.1")
-    leaf.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    leaf.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    _write_configuration(tmp_path, PASSWORD)
-    flags = ("--demo", "--no-source.training", f"--web.config.file={tmp_path / 'web.yml'}")
-    daemon = Daemon(tmp_path / "daemon", {}, flags)
+def _secured(folders: Iterator[Path], processes: list[Process], tmp_path: Path) -> Daemon:
+    """A daemon with a certificate and one user."""
+    file = write_files(tmp_path) / "web.yml"
+    file.write_text(users(PASSWORD))
+    daemon = Daemon(next(folders), {}, ("--demo", f"--web.config.file={file}"))
     processes.append(daemon)
     return daemon
-
-
-def _write_configuration(folder: Path, password: str) -> None:
-    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(10)).decode()
-    (folder / "web.yml").write_text(
-        "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
-        f"basic_auth_users: {{{USER}: '{hashed}'}}\n"
-    )
-
-
-def _url(secured: Daemon, folder: Path, password: str = PASSWORD) -> str:
-    """The address of the daemon with all that a scraper needs."""
-    return f"https://{USER}:{password}@127.0.0.1:{secured.port}#{folder / 'ca.pem'}"
 
 
 def test_handshakes_that_never_finish(
@@ -71,7 +65,7 @@ def test_handshakes_that_never_finish(
     """Half of them say nothing at all, the other half the begin of a hello."""
     name = "200 handshakes that never finish"
     with (
-        under_attack(secured, name, record_property, url=_url(secured, tmp_path)) as seen,
+        under_attack(secured, name, record_property, url=url(secured, tmp_path)) as seen,
         Crowd(secured.port, 100),
         Crowd(secured.port, 100, HELLO),
     ):
@@ -120,10 +114,10 @@ def test_a_flood_of_wrong_passwords(
     secured: Daemon, tmp_path: Path, record_property: Record
 ) -> None:
     """Each costs a check of bcrypt; the right one is answered all the while."""
-    url = _url(secured, tmp_path)
+    name = "wrong passwords, 16 clients"
     with (
-        under_attack(secured, "wrong passwords, 16 clients", record_property, url=url),
-        wrong_passwords(secured.port, tmp_path / "ca.pem", ["127.0.0.1"] * 16) as answers,
+        under_attack(secured, name, record_property, url=url(secured, tmp_path)),
+        wrong_passwords(secured.port, tmp_path / "clients.pem", ["127.0.0.1"] * 16) as answers,
     ):
         time.sleep(FLOOD_SECONDS)
     assert len(answers) > 20
@@ -136,12 +130,13 @@ def test_a_new_password_in_a_flood_of_wrong_ones(
     """It is not cached, yet answered at once: the flood has one turn in two."""
     if own_address().startswith("127."):
         unmet("this machine has no address but those of loopback")
-    url = _url(secured, tmp_path, "battery-staple")
+    new = "battery-staple"
     addresses = [f"127.0.{number}.1" for number in range(4)] * 5
-    with wrong_passwords(secured.port, tmp_path / "ca.pem", addresses) as answers:
+    with wrong_passwords(secured.port, tmp_path / "clients.pem", addresses) as answers:
         wait_until(lambda: 503 in answers)
-        _write_configuration(tmp_path, "battery-staple")
-        with under_attack(secured, "a new password, 20 clients", record_property, url=url):
+        (tmp_path / "web.yml").write_text(users(new))
+        name, where = "a new password, 20 clients", url(secured, tmp_path, new)
+        with under_attack(secured, name, record_property, url=where):
             time.sleep(FLOOD_SECONDS)
 
 
@@ -149,7 +144,7 @@ def test_renegotiation(secured: Daemon, tmp_path: Path, record_property: Record)
     """A client that wants to begin anew again and again, over TLS 1.2."""
     openssl = require_tool("openssl")
     command = [openssl, "s_client", "-connect", f"127.0.0.1:{secured.port}", "-tls1_2"]
-    with under_attack(secured, "renegotiation", record_property, url=_url(secured, tmp_path)):
+    with under_attack(secured, "renegotiation", record_property, url=url(secured, tmp_path)):
         client = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

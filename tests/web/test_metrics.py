@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from exporter.exposition.formats import Format
 from exporter.exposition.pages import Pages
 from exporter.exposition.render import RenderOptions
-from exporter.web.metrics import MetricsEndpoint, Scrapes, metrics_page
+from exporter.web.metrics import MetricsEndpoint, Scrapes, dcgm_page, metrics_page
 from exporter.web.responses import accepts_gzip
 from tests import snapshots
 from tests.web.conftest import Daemon
@@ -184,3 +184,61 @@ def test_whoever_does_not_read_keeps_nobody_else_from_a_page() -> None:
         assert await asyncio.gather(*stuck) == [200] * 40
 
     asyncio.run(run())
+
+
+# /metrics/dcgm
+
+DCGM_PATH = "/metrics/dcgm"
+
+
+@pytest.mark.parametrize("accept", [PROMETHEUS, "*/*", "application/json", ""])
+def test_dcgm_is_text_whatever_is_accepted(client: TestClient, accept: str) -> None:
+    """As dcgm-exporter answers."""
+    answer = client.get(DCGM_PATH, headers={"accept": accept})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert "\nDCGM_FI_DEV_GPU_TEMP{" in answer.text
+    assert "# EOF" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("", "DCGM_FI_DEV_GPU_TEMP"),
+        ("?names=legacy", "DCGM_FI_DEV_GPU_TEMP"),
+        ("?names=current", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+        ("?name[]=DCGM_FI_DEV_GPU_UTIL&other=1", "DCGM_FI_DEV_GPU_TEMP"),
+    ],
+)
+def test_the_names_of_dcgm_that_were_asked_for(client: TestClient, query: str, name: str) -> None:
+    """Legacy unless `names` says something else; what else is asked is nothing to it."""
+    answer = client.get(DCGM_PATH + query)
+    assert answer.status_code == 200
+    assert f"\n{name}{{" in answer.text
+
+
+@pytest.mark.parametrize(
+    "query", ["names=", "names=new", "names=legacy,current", "names=current&names=legacy"]
+)
+def test_other_names_of_dcgm_are_refused(client: TestClient, query: str) -> None:
+    """In one line, which says what there is."""
+    answer = client.get(f"{DCGM_PATH}?{query}")
+    assert answer.status_code == 400
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.text == "names can be legacy or current\n"
+
+
+def test_both_pages_have_one_limit() -> None:
+    """A scrape of one that is being made counts for the other; a refused name holds no place."""
+    refused: list[str] = []
+    pages, scrapes = Pages(RenderOptions()), Scrapes(1, refused.append)
+    dcgm = MetricsEndpoint(pages, scrapes, dcgm_page)
+    metrics = MetricsEndpoint(pages, scrapes, metrics_page)
+
+    async def both() -> None:
+        assert await asked(dcgm, b"names=new") == 400
+        assert {*await asyncio.gather(asked(dcgm), asked(metrics))} == {200, 503}
+
+    asyncio.run(both())
+    assert refused == ["scrapes"]

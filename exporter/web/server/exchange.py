@@ -4,24 +4,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from starlette.types import Message
 
-from exporter.web.server.limits import Phase
 from exporter.web.server.request_framing import Request, head_bytes
-
-if TYPE_CHECKING:
-    from exporter.web.server.protocol import Connection
 
 
 @dataclass
 class Exchange:
     """One request of a connection and its answer."""
 
-    connection: Connection
     request: Request
+    headers: list[tuple[bytes, bytes]]
+    """Of every answer."""
+    write: Callable[[bytes, bytes], Awaitable[None]]
+    """Sends a head and a body, each of which may be empty."""
+    is_last: Callable[[], bool]
+    """Whether no request may follow."""
+    stream: Callable[[], None]
+    """Is called when the length of the answer is not known."""
     head: bytes = b""
     is_chunked: bool = False
     was_received: bool = False
@@ -54,7 +57,7 @@ class Exchange:
         elif self.is_chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"" if more else b"0\r\n\r\n"
-        await self.connection.write(head, body)
+        await self.write(head, body)
         if not more:
             self.is_complete = True
             self.end()
@@ -66,14 +69,14 @@ class Exchange:
 
     def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.is_started = True
-        headers = [*self.connection.acceptor.headers, *headers]
+        headers = [*self.headers, *headers]
         names = {name.lower(): value for name, value in headers}
-        if not self.request.keeps_alive or self.connection.is_last_answer():
+        if not self.request.keeps_alive or self.is_last():
             self.request.keeps_alive = False
             headers.append((b"connection", b"close"))
         has_body = self.request.method != "HEAD" and status not in (204, 304)
         if has_body and b"content-length" not in names:
-            self.connection.enter(Phase.STREAMING)
+            self.stream()
             self.is_chunked = self.request.version == "1.1"
             self.request.keeps_alive = self.request.keeps_alive and self.is_chunked
             if self.is_chunked:

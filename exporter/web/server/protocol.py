@@ -11,6 +11,7 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.types import ASGIApp
@@ -56,7 +57,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, acceptor: Acceptor) -> None:
-        self.acceptor = acceptor
+        self._acceptor = acceptor
         self._limits = acceptor.limits
         now = acceptor.clock()
         self.activity = Activity(Phase.HANDSHAKE, now, progressed=now)
@@ -76,7 +77,7 @@ class Connection(asyncio.Protocol):
     def enter(self, phase: Phase) -> None:
         """Begin a phase; when it is the last, tell the application."""
         self.activity.phase = phase
-        self.activity.since = self.acceptor.clock()
+        self.activity.since = self._acceptor.clock()
         if phase is Phase.CLOSING and self._exchange is not None:
             self._exchange.end()
 
@@ -88,12 +89,12 @@ class Connection(asyncio.Protocol):
         if activity.phase is Phase.STREAMING and self._exchange is not None:
             if self._has_ended:  # a client that closed its side does not read a stream
                 self.abort()
-            elif self.is_last_answer():
+            elif self._is_last_answer():
                 self._exchange.is_ending.set()
         unsent = self._transport.get_write_buffer_size() + _unacknowledged_bytes(self._transport)
         taken = self._written_bytes - unsent
         if taken != self._taken_bytes or not unsent:
-            activity.progressed = self.acceptor.clock()
+            activity.progressed = self._acceptor.clock()
         activity.unsent_bytes, self._taken_bytes = unsent, taken
         return activity
 
@@ -107,7 +108,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """End it at once, whatever is unsent."""
         self.enter(Phase.CLOSING)
-        self.acceptor.connections.discard(self)
+        self._acceptor.connections.discard(self)
         self._transport.abort()
 
     # The transport calls these.
@@ -117,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=0)
         self.address = origin(str(transport.get_extra_info("peername")[0]))
-        others, config = self.acceptor.connections, self.acceptor.config
+        others, config = self._acceptor.connections, self._acceptor.config
         of_address = sum(other.address == self.address for other in others)
         if len(others) >= self._limits.connections:
             self._reject("limit")
@@ -153,14 +154,14 @@ class Connection(asyncio.Protocol):
             self.data_received(received)
 
     def _reject(self, reason: str) -> None:
-        self.acceptor.counts.connections_refused[reason] += 1
+        self._acceptor.counts.connections_refused[reason] += 1
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the application that the client has gone."""
-        self.acceptor.connections.discard(self)
+        self._acceptor.connections.discard(self)
         if self.activity.phase is Phase.HANDSHAKE:
-            self.acceptor.counts.connections_refused["handshake"] += 1
+            self._acceptor.counts.connections_refused["handshake"] += 1
         self.enter(Phase.CLOSING)
         self._writable.set()
 
@@ -187,7 +188,7 @@ class Connection(asyncio.Protocol):
             data = tls.received(data)
         except ssl.SSLError:
             if not was_established:
-                self.acceptor.counts.connections_refused["handshake"] += 1
+                self._acceptor.counts.connections_refused["handshake"] += 1
             self._close()
             return b""
         if tls.is_established and not was_established:
@@ -223,25 +224,26 @@ class Connection(asyncio.Protocol):
             elif self._received and self.activity.phase is Phase.IDLE:
                 self.enter(Phase.HEAD)
         except RequestRefused as refusal:
-            self.acceptor.counts.refuse_request(refusal.reason)
+            self._acceptor.counts.refuse_request(refusal.reason)
             phrase = http.HTTPStatus(refusal.status).phrase
             self._fail(refusal.status, f"{phrase}: {refusal}\n".encode("latin-1", "replace"))
 
     def _begin(self, request: Request) -> None:
         if request.method not in METHODS:
-            self.acceptor.counts.refuse_request("malformed")
+            self._acceptor.counts.refuse_request("malformed")
         self.enter(Phase.ANSWERING)
         if self._received:
             self._transport.pause_reading()
         addresses = map(self._transport.get_extra_info, ("sockname", "peername"))
         scope = request.scope("http" if self._tls is None else "https", *addresses)
-        self._exchange = Exchange(self, request)
+        headers, stream = self._acceptor.headers, partial(self.enter, Phase.STREAMING)
+        self._exchange = Exchange(request, headers, self.write, self._is_last_answer, stream)
         self._task = asyncio.get_running_loop().create_task(self._answer(self._exchange, scope))
 
     async def _answer(self, exchange: Exchange, scope: dict[str, Any]) -> None:
         """Run the application, then go on with the next request."""
         try:
-            await self.acceptor.app(scope, exchange.receive, exchange.send)
+            await self._acceptor.app(scope, exchange.receive, exchange.send)
         except Exception as error:
             _log("a request could not be answered", error)
         self._exchange = None
@@ -251,7 +253,7 @@ class Connection(asyncio.Protocol):
             self._fail(500, b"Internal Server Error")
         elif not exchange.is_complete:
             self.abort()
-        elif not exchange.request.keeps_alive or self.is_last_answer():
+        elif not exchange.request.keeps_alive or self._is_last_answer():
             self._close()
         else:
             self.enter(Phase.IDLE)
@@ -264,7 +266,7 @@ class Connection(asyncio.Protocol):
     def _fail(self, status: int, text: bytes) -> None:
         """Answer with an error, and end."""
         headers = [
-            *self.acceptor.headers,
+            *self._acceptor.headers,
             (b"content-type", b"text/plain; charset=utf-8"),
             (b"content-length", b"%d" % len(text)),
             (b"connection", b"close"),
@@ -275,9 +277,8 @@ class Connection(asyncio.Protocol):
     # Answers
 
     async def write(self, head: bytes, body: bytes) -> None:
-        """Send this, of which either may be empty; return once the kernel has all of it, or the
-        client has gone."""
-        self.activity.writing_since = self.acceptor.clock()
+        """Send this; return once the kernel has all of it, or the client has gone."""
+        self.activity.writing_since = self._acceptor.clock()
         self.unsent_body = body if len(body) > PIECE_BYTES else b""
         pieces = memoryview(body)
         for start in range(0, max(1, len(body)), PIECE_BYTES):
@@ -290,11 +291,11 @@ class Connection(asyncio.Protocol):
         self.unsent_body = b""
         self.activity.writing_since = None
 
-    def is_last_answer(self) -> bool:
-        """Return whether the daemon stops or its configuration has changed: no request follows."""
-        watcher, config = self.acceptor.config, self._config
+    def _is_last_answer(self) -> bool:
+        """Whether no request may follow: the daemon stops, or its configuration has changed."""
+        watcher, config = self._acceptor.config, self._config
         is_old = watcher and config and watcher.active.generation != config.generation
-        return self.acceptor.is_stopping or bool(is_old)
+        return self._acceptor.is_stopping or bool(is_old)
 
     def _write_now(self, data: bytes | memoryview) -> None:
         if self._tls is None:
@@ -313,7 +314,7 @@ class Connection(asyncio.Protocol):
             return
         if self._tls is not None:
             self._tls.close()
-        if self._has_ended or self.acceptor.is_stopping:
+        if self._has_ended or self._acceptor.is_stopping:
             self._transport.close()
             return
         try:

@@ -51,11 +51,15 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 def answer(
-    request: Request, body: bytes, content_type: str, headers: Mapping[str, str]
+    request: Request,
+    body: bytes,
+    content_type: str,
+    headers: Mapping[str, str],
+    zipped: bytes | None = None,
 ) -> Response:
     """Return `body` as an answer of this type, compressed where the request accepts that."""
     sent = {**headers, "Vary": "Accept-Encoding", "Content-Type": content_type}
     if accepts_gzip(request.headers.get("accept-encoding", "")):
-        body = gzip.compress(body, LEVEL, mtime=0)
+        body = gzip.compress(body, LEVEL, mtime=0) if zipped is None else zipped
         sent["Content-Encoding"] = "gzip"
     return Response(body, headers=sent)

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from exporter.web.responses import accepts_gzip
+from exporter.web.responses import answer
 
 FOLDER = Path(__file__).parent / "static"
 CONTENT_TYPES = {
@@ -40,7 +40,6 @@ HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
 ASSET_HEADERS = {
     **SECURITY_HEADERS,
     "Cache-Control": "public, max-age=31536000, immutable",
-    "Vary": "Accept-Encoding",
 }
 
 
@@ -82,10 +81,6 @@ def static_routes() -> list[Route]:
         found = files.get(request.path_params["name"])
         if found is None or request.path_params["digest"] != digest:
             raise HTTPException(404)
-        zipped = accepts_gzip(request.headers.get("accept-encoding", ""))
-        headers = {**ASSET_HEADERS, "Content-Type": found.content_type}
-        if zipped:
-            headers["Content-Encoding"] = "gzip"
-        return Response(found.zipped if zipped else found.plain, headers=headers)
+        return answer(request, found.plain, found.content_type, ASSET_HEADERS, found.zipped)
 
     return [Route("/static/{digest}/{name:path}", asset)]

@@ -147,7 +147,7 @@ def _shares_up(snapshot: Snapshot) -> Iterator[tuple[Gpu, Share]]:
 def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
     """Ridge point = peak FLOP/s / peak bytes/s: the intensity from which compute is the roof."""
     bandwidth = ceilings.memory_bandwidth_bytes_per_second
-    reached = ceilings.achievable_ratio.get("memory")
+    reached = (bandwidth or 0.0) * ceilings.achievable_ratio.get("memory", 0.0)
     rows = []
     for precision, peak in ceilings.peak_flops_per_second.items():
         ratio = ceilings.achievable_ratio.get(precision)
@@ -156,16 +156,16 @@ def _ceilings(ceilings: Ceilings | GpuModel) -> list[CeilingJson]:
             CeilingJson(
                 precision=precision,
                 spec_flops_per_second=peak,
-                spec_ridge_flops_per_byte=None if not bandwidth else peak / bandwidth,
+                spec_ridge_flops_per_byte=_over(peak, bandwidth),
                 achievable_flops_per_second=achievable,
-                achievable_ridge_flops_per_byte=(
-                    achievable / (bandwidth * reached)
-                    if achievable is not None and bandwidth and reached
-                    else None
-                ),
+                achievable_ridge_flops_per_byte=_over(achievable, reached),
             )
         )
     return rows
+
+
+def _over(value: float | None, by: float | None) -> float | None:
+    return None if value is None or not by else value / by
 
 
 def roofline_answer(snapshot: Snapshot) -> RooflineAnswer:
@@ -209,19 +209,14 @@ def specs_answer(models: Iterable[GpuModel], book: SpecBook) -> SpecsAnswer:
 
 
 def _phases(rank: Rank) -> dict[str, PhaseJson]:
-    totals = rank.totals
-
-    def ratio(seconds: float | None) -> float | None:
-        return None if seconds is None or not totals.step_seconds else seconds / totals.step_seconds
-
-    phases = {}
+    totals, phases = rank.totals, {}
     for phase, wait in totals.phase_seconds.items():
         idle = totals.phase_gpu_idle_seconds.get(phase)
         phases[phase] = PhaseJson(
             wait_seconds_total=wait,
-            wait_ratio=ratio(wait),
+            wait_ratio=_over(wait, totals.step_seconds),
             gpu_idle_seconds_total=idle,
-            gpu_idle_ratio=ratio(idle),
+            gpu_idle_ratio=_over(idle, totals.step_seconds),
         )
     return phases
 

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.abuse.clients import GET, Crowd, connect, talk
+from tests.abuse.conftest import StartDemo
 from tests.abuse.target import (
     ANSWER_SECONDS,
     DEADLINE_SECONDS,
@@ -147,3 +148,38 @@ def test_heads_of_16_megabytes(daemon: Daemon, record_property: Record) -> None:
     assert all(each.closed for each in done)
     assert max(each.sent for each in done) < 16 * 2**20
     assert not [each for each in done if 200 in each.statuses]
+
+
+def test_another_host_is_refused(start_demo: StartDemo) -> None:
+    """A page that made its name this node's address reads nothing."""
+    daemon = start_demo("--web.allowed-hosts=.corp.example")
+    for path in ("/metrics", "/", "/api/v1/gpus", "/api/v1/stream", "/none"):
+        answer = daemon.get(path, {"Host": "evil.example"})
+        assert answer.status == 421, path
+        assert "--web.allowed-hosts" in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert daemon.get("/-/healthy", {"Host": "evil.example"}).status == 200
+    assert daemon.get("/metrics", {"Host": "gpu1.corp.example:19400"}).status == 200
+    refused = "roofline_exporter_requests_refused_total"
+    wait_until(lambda: daemon.metrics().value(refused, reason="host") == 5, 5)
+
+
+def test_it_stops_in_time_with_500_stuck_connections(
+    start_demo: StartDemo, record_property: Record
+) -> None:
+    """With exit code 0, and no line for each of them."""
+    daemon = start_demo("--web.max-connections-per-address=510")
+    with contextlib.ExitStack() as stack:
+        for first in (b"", GET[:22], GET * 30, STREAM, GET.replace(b"metrics", b"") * 30):
+            stack.enter_context(Crowd(daemon.port, 100, first, small=True))
+        time.sleep(1)
+        began = time.monotonic()
+        assert daemon.get("/metrics").status == 200
+        scrape = time.monotonic() - began
+        lines = len(daemon.lines())
+        code, seconds = daemon.stop()
+    said = f"500 stuck: scrape {scrape * 1e3:.0f} ms, stop {seconds:.1f} s"
+    record_property("measured", said)
+    assert code == 0
+    assert seconds < 5
+    assert len(daemon.lines()) <= lines + 2, daemon.lines()[lines:]

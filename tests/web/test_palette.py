@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The colours of the page: told apart by everybody, seen on their ground, chosen by meaning."""
+"""The colours of the page: told apart by everybody, seen on their ground."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from exporter.web.page.charts import CHARTS
 from exporter.web.static import FOLDER
 
 SCHEMES = ("light", "dark")
@@ -113,17 +112,3 @@ def test_marks_and_words_are_seen_on_their_ground(scheme: str) -> None:
     for name in ("text", "muted", "accent", "good", "warn", "bad"):
         for ground in ("surface", "ground", "selected"):
             assert _contrast(colours[name], colours[ground]) >= LEAST_TEXT_CONTRAST, (name, ground)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_good_has_the_colour_of_good(scheme: str) -> None:
-    """Being near the roof is good: so its lines are, and that is far from what is bad."""
-    colours = _colours(scheme)
-    for bad in ("warn", "bad", "s1", "clock"):
-        assert _distance(colours["good"], colours[bad]) > 0.15, bad
-    lines = {line.column: line.colour for chart in CHARTS for line in chart.lines}
-    assert lines["saturated"] == lines["saturation_lower"] == "good"
-    assert "[data-bar=saturated], #hatch rect { fill: var(--good); }" in _css()
-    [parts] = [chart for chart in CHARTS if chart.name == "parts"]
-    shown = [colours[line.colour] for line in parts.lines]
-    assert min(_distance(*pair) for pair in itertools.combinations(shown, 2)) >= LEAST_DISTANCE

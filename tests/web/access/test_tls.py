@@ -250,12 +250,10 @@ def test_a_curve_that_cannot_be_set_is_said(folder: Path, monkeypatch: pytest.Mo
     ("name", "content", "message"),
     [
         ("node.key", key_pem(client("other")), "the key does not belong to the certificate"),
-        ("node.key", b"", "expected a private key in PEM form"),
         ("node.key", cert_pem(server()), "expected a private key in PEM form"),
         ("node.crt", key_pem(server()), "expected a certificate in PEM form"),
         ("node.crt", b"-----BEGIN CERTIFICATE-----\nAAAA\n", "certificate or key is damaged"),
         ("clients.pem", b"nobody", "key 'tls_server_config.client_ca_file': expected certificates"),
-        ("clients.pem", b"", "key 'tls_server_config.client_ca_file': expected certificates"),
         ("clients.pem", None, "cannot read DIR/clients.pem: No such file or directory"),
         (
             "node.crt",

@@ -160,10 +160,12 @@ def _counting(gpu: Gpu, share: Share) -> Counting | None:
 
 
 def _saturation(share: Share, values: Mapping[str, float]) -> Saturation | None:
-    if "saturation_lower" not in values:
+    now, recent = share.saturation, share.recent
+    if now is None or "saturation_lower" not in values:
         return None
+    unit = now.unit if recent is None or is_old(share) else recent.saturation_unit
     bounds = Range(values["saturation_lower"], values["saturation_upper"])
-    return Saturation(bounds, measured_saturation(share) is not None)
+    return Saturation(bounds, measured_saturation(share) is not None, now.source, unit)
 
 
 def _data_stall(values: Mapping[str, float]) -> Range | None:

@@ -25,10 +25,14 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Saturation:
-    """How close a GPU is to its limit."""
+    """How close a GPU is to its limit, and the source of the number."""
 
     ratio: Range
     measured: bool = True
+    source: str | None = None
+    """Name of the counter source, such as gpm, or estimate."""
+    unit: str | None = None
+    """The unit that gives the ratio: tensor, fp64, fma, int or dram."""
 
 
 @dataclass(frozen=True, slots=True)

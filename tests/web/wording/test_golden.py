@@ -39,7 +39,7 @@ def facts_of(known: dict[str, Any]) -> Facts:
     }
     if "saturation" in made:
         about = made["saturation"]
-        made["saturation"] = Saturation(Range(*about["ratio"]), about.get("measured", True))
+        made["saturation"] = Saturation(**{**about, "ratio": Range(*about["ratio"])})
     if "data_stall" in made:
         made["data_stall"] = Range(*made["data_stall"])
     if "holder" in made:

@@ -53,7 +53,7 @@ class Child:
         for end in (self._orders, self.output, self.errors):
             os.set_blocking(end.fileno(), False)
         self._lines = Lines()
-        self._last_error = ""
+        self._errors = b""
         self.has_closed_output = False
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -79,11 +79,10 @@ class Child:
 
     def read_errors(self) -> None:
         """Log the child's standard error, and keep the end of it."""
-        for line in (_read(self.errors) or b"").splitlines():
-            text = one_line(line[:LONGEST_ERROR].decode(errors="replace")).strip()
-            if text:
-                self._last_error = text
-                log.debug("child process %d: %s", self.pid, text)
+        said = _read(self.errors) or b""
+        self._errors = (self._errors + said)[-READ_BYTES:]
+        for text in _texts(said):
+            log.debug("child process %d: %s", self.pid, text)
 
     def close(self) -> None:
         """Close its pipes, which tells it to end."""
@@ -111,7 +110,7 @@ class Child:
             return "closed its output and was killed"
         if code < 0:
             return f"was killed by signal {-code} ({_signal_name(-code)})"
-        last = f": {self._last_error}" if self._last_error else ""
+        last = "".join(f": {text}" for text in _texts(self._errors)[-1:])
         return f"ended with exit code {code}{last}" if code else f"ended by itself{last}"
 
 
@@ -121,6 +120,13 @@ def _read(pipe: IO[bytes]) -> bytes | None:
         return os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:
         return None
+
+
+def _texts(said: bytes) -> list[str]:
+    """Return the lines that have a text, cut and printable."""
+    lines = (line[:LONGEST_ERROR].decode(errors="replace") for line in said.splitlines())
+    texts = (one_line(line).strip() for line in lines)
+    return [text for text in texts if text]
 
 
 def _signal_name(number: int) -> str:

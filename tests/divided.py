@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
+import pytest
 
 from exporter.exposition.parts import Node
 from exporter.exposition.render import Renderer, RenderOptions, page
@@ -22,7 +23,7 @@ from exporter.sources.fleet.slots import Reader, Slot, Slots
 from exporter.sources.fleet.worker import Worker
 from exporter.sources.nvml.library import Library
 from exporter.specs import load_specs
-from tests.fake_nvml import FakeNvml, Monkeypatch
+from tests.fake_nvml import FakeNvml
 
 START = 1_000_000.0
 STALE_SECONDS = 3.0
@@ -105,7 +106,7 @@ class DividedNode:
     def __init__(
         self,
         directory: Path,
-        monkeypatch: Monkeypatch,
+        monkeypatch: pytest.MonkeyPatch,
         *devices: dict[str, Any],
         workloads: Sequence[WorkloadSource] = (),
         procfs: str = "/proc",

@@ -11,10 +11,13 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tests.fake_nvml.build import build as build
 from tests.fake_nvml.tables import scenario_text
+
+if TYPE_CHECKING:
+    import pytest
 
 Wave = float | Mapping[str, Any]
 
@@ -24,14 +27,6 @@ _VALUE_KEYS = frozenset({"square", "sine", "steps", "error", "value", "rate", "c
 # new file every 5 ms. Otherwise a counter could be read past the change and then step back.
 _LEAD_SECONDS = 0.025
 _STATS_ENTRY = struct.Struct("<56sQ")
-
-
-class Monkeypatch(Protocol):
-    """The two methods of pytest's monkeypatch that `FakeNvml.activate` uses."""
-
-    def setenv(self, name: str, value: str) -> None: ...
-
-    def setattr(self, target: Any, name: str, value: Any) -> None: ...
 
 
 class FakeNvml:
@@ -90,7 +85,7 @@ class FakeNvml:
             "FAKE_NVML_CLOCK": str(self.clock_path or ""),
         }
 
-    def activate(self, monkeypatch: Monkeypatch) -> Any:
+    def activate(self, monkeypatch: pytest.MonkeyPatch) -> Any:
         """Make pynvml in this process use the fake; gives the (uninitialised) module."""
         import pynvml
 

@@ -52,19 +52,12 @@ def stub_source() -> str:
     return "\n".join([*lines, *(f"STUB({name})" for name in stubs), ""])
 
 
-def cache_directory() -> Path:
-    """Where builds are kept between test runs."""
-    given = os.environ.get("FAKE_NVML_CACHE")
-    path = Path(given) if given else SOURCES.parent.parent / ".cache" / "fake_nvml"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def build(missing: Sequence[str] = (), *, extra_flags: Sequence[str] = ()) -> Path:
     """The path of a library that lacks the `missing` symbols, compiled if need be."""
     stubs = stub_source()
     objects_key = _digest([stubs, *COMPILE, *extra_flags, *_source_texts()])
-    cache = cache_directory()
+    cache = Path(os.environ.get("FAKE_NVML_CACHE", SOURCES.parents[1] / ".cache/fake_nvml"))
+    cache.mkdir(parents=True, exist_ok=True)
     library = cache / _digest([objects_key, *LINK, *sorted(missing)]) / SONAME
     objects = cache / f"objects-{objects_key}"
     with _lock(cache / "lock"):

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from exporter.model.reading import Device
@@ -109,16 +108,20 @@ Open = Callable[..., Rig]
 
 
 @pytest.fixture(name="open_gpu")
-def _open_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Open one GPU with these readings; `top` and `missing` are for the whole scenario."""
+def _open_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
+    """Open one GPU with these readings, so many seconds `after` the start; `top` and `missing` are
+    for the whole scenario."""
 
     def open_gpu(
-        *, top: dict[str, Any] | None = None, missing: Sequence[str] = (), **device: Any
+        *,
+        after: float = 0.0,
+        top: dict[str, Any] | None = None,
+        missing: Sequence[str] = (),
+        **device: Any,
     ) -> Rig:
         scenario = {"devices": [device], **(top or {})}
-        return Rig(FakeNvml(tmp_path, scenario, missing=missing, clock=START), monkeypatch)
+        rig = Rig(FakeNvml(tmp_path, scenario, missing=missing, clock=START), monkeypatch)
+        rig.advance(after)
+        return rig
 
-    # The library sets what `activate` will have put there; undo both.
-    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
-    yield open_gpu
-    pynvml._nvmlGetFunctionPointer_cache.clear()
+    return open_gpu

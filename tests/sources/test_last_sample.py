@@ -28,15 +28,6 @@ def gpu(*shares: int | None) -> OpenedGpu:
     return OpenedGpu(None, device, shares or (None,), Journal("GPU 0"))
 
 
-def test_the_first_call_only_begins() -> None:
-    """It is not known since when its round lasts."""
-    held = Held()
-    held.put(dcgm(), 0.0, FOREVER)
-
-    assert held.take(1.0) is None
-    assert held.take(2.0) == dcgm(age_seconds=2.0)
-
-
 def test_what_one_activity_lacks_is_not_known_of_the_round() -> None:
     """It is not taken for 0, and not for the mean of the rest."""
     held = Held()

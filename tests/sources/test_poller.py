@@ -111,8 +111,7 @@ def test_one_that_never_said_a_word_has_nothing_to_keep(caplog: pytest.LogCaptur
     """There, but unreadable from the start: no age, and no promise in the log."""
     source = Asked(None).ask(Unreadable("permission denied"))
 
-    assert source.report() is None
-    assert source.state == SourceState(False, 2.0, 1, None)
+    assert (source.report(), source.state) == (None, SourceState(False, 2.0, 1, None))
     assert caplog.messages == ["source kubernetes: permission denied"]
 
 

@@ -84,6 +84,11 @@ class Bench:
         for _ in range(count):
             self.supervisor.step(STEP_SECONDS)
 
+    def later(self, seconds: float, steps: int = 1) -> None:
+        """Let time pass without a reading, then take steps."""
+        self.clock.advance(seconds)
+        self.step(steps)
+
     def step_until(self, condition: Callable[[], object], what: str = "") -> None:
         """Take steps until something is true; the clock stands still."""
         deadline = time.monotonic() + PATIENCE_SECONDS

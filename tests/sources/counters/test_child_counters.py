@@ -47,8 +47,7 @@ def test_what_a_child_measures_reaches_the_round(bench: MakeBench) -> None:
     """Each activity stands until the next one; the rounds have their mean, and nothing is wrong."""
     made, gpu = measured(bench)
     gpu.read()
-    made.clock.advance(1.0)
-    made.step(3)
+    made.later(1.0, 3)
 
     (activity,) = gpu.read().values()
 
@@ -160,8 +159,7 @@ def test_a_child_that_ends_in_a_loop_is_started_ever_more_rarely(bench: MakeBenc
         made.step_until(lambda: made.supervisor.pid is None)
         ended = made.clock.monotonic()
         while made.supervisor.pid is None:
-            made.clock.advance(0.5)
-            made.step()
+            made.later(0.5)
         return made.clock.monotonic() - ended
 
     waits = supervisor.BACK_OFF_SECONDS
@@ -200,11 +198,9 @@ def test_a_child_that_hangs_is_killed(bench: MakeBench, caplog: pytest.LogCaptur
     made.run()
     pid = made.supervisor.pid
 
-    made.clock.advance(supervisor.SILENT_SECONDS - 0.1)
-    made.step()
+    made.later(supervisor.SILENT_SECONDS - 0.1)
     assert is_alive(pid)
-    made.clock.advance(0.1)
-    made.step()
+    made.later(0.1)
     gpu.read()
 
     wait_until(lambda: not is_alive(pid))
@@ -218,11 +214,9 @@ def test_a_child_may_take_its_time_to_load(bench: MakeBench) -> None:
     made.open().read()
     made.step()
 
-    made.clock.advance(supervisor.FIRST_SECONDS - 0.1)
-    made.step(2)
+    made.later(supervisor.FIRST_SECONDS - 0.1, 2)
     assert made.supervisor.pid is not None
-    made.clock.advance(0.1)
-    made.step()
+    made.later(0.1)
 
     assert made.supervisor.pid is None
 
@@ -300,8 +294,7 @@ def test_a_child_that_keeps_the_counters_is_killed(bench: MakeBench) -> None:
 
     made.counters.pause()
     made.step()
-    made.clock.advance(supervisor.PAUSE_SECONDS)
-    made.step()
+    made.later(supervisor.PAUSE_SECONDS)
     wait_until(lambda: not is_alive(pid))
     made.step(3)
     assert made.supervisor.pid is None
@@ -322,10 +315,8 @@ def test_children_that_cannot_be_killed_are_given_up(
 
     for _ in range(supervisor.MOST_STUCK):
         made.step_until(lambda: made.supervisor.is_up)
-        made.clock.advance(supervisor.SILENT_SECONDS)
-        made.step()
-        made.clock.advance(max(supervisor.END_SECONDS, supervisor.BACK_OFF_SECONDS[1]))
-        made.step()
+        made.later(supervisor.SILENT_SECONDS)
+        made.later(max(supervisor.END_SECONDS, supervisor.BACK_OFF_SECONDS[1]))
     made.step(3)
     gpu.read()
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pynvml
 import pytest
 
 from exporter.clock import SystemClock
@@ -51,7 +50,6 @@ def _start(
 ) -> Iterator[Start]:
     """Start a fleet on a scenario, with a /sys of the test's own; afterwards nothing is stuck."""
     started: list[tuple[Fleet, FakeNvml]] = []
-    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
 
     def start(
         scenario: dict[str, Any], *, kernel_log: str | None = None, **options: Any
@@ -70,7 +68,6 @@ def _start(
         fake.write({"devices": {"count": 1}})
         fleet.stop()
     wait_until(lambda: not gpu_threads(), what="for the workers to end")
-    pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
 @pytest.fixture(name="often")

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Activity, Device, Utilization, Vitals
@@ -97,17 +95,6 @@ def test_each_share_has_its_own() -> None:
     bench.second.shares = {1, 2}
 
     assert bench.read().sources == {1: "first", 2: "second"}
-
-
-def test_a_source_that_skips_a_read_stays() -> None:
-    """Nothing is published for that interval rather than another source's value."""
-    bench = Bench()
-    bench.read()
-    bench.first.answering = set()
-
-    for _ in range(SILENT_READS - 1):
-        found = bench.read()
-        assert (found.sources, found.activities) == ({WHOLE: "first"}, {})
 
 
 def test_a_silent_source_is_replaced_until_it_answers() -> None:
@@ -295,28 +282,6 @@ def test_old_activity_has_more_time() -> None:
     found = [dead.read(old, float(now), working=True) for now in range(40)]
 
     assert found == [True] * 33 + [False] * 7
-
-
-@given(
-    st.lists(
-        st.tuples(st.booleans(), st.sampled_from([DEAD, ALIVE]), st.floats(0.1, 2.0)), max_size=60
-    )
-)
-def test_nothing_is_refused_without_a_long_contradiction(
-    reads: list[tuple[bool, Activity, float]],
-) -> None:
-    """Neither work that begins or ends, nor an idle GPU: three seconds since the last sign of life,
-    and three readings."""
-    dead = Dead(Journal("GPU 0"))
-    now, contradicted, count = 0.0, 0.0, 0
-    for working, activity, step in reads:
-        now += step
-        contradicted, count = contradicted + step * working, count + 1
-        if activity is ALIVE:
-            contradicted, count = 0.0, 0
-        if not dead.read(activity, now, working=working, step=step):
-            assert contradicted >= 3.0
-            assert count >= 3
 
 
 def test_work_between_the_readings_of_a_source_counts() -> None:

@@ -29,15 +29,16 @@ GONE_CODES = [
 def _divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Divided]:
     nodes: list[DividedNode] = []
 
-    def make(*layouts: Any, **more: Any) -> DividedNode:
+    def make(*layouts: Any, ticks: int = 0) -> DividedNode:
         devices = [
             {**HEALTHY, "mig": {"instances": layout or [], "current": int(layout is not None)}}
             for layout in layouts
         ]
-        nodes.append(DividedNode(tmp_path, monkeypatch, *devices, **more))
+        nodes.append(DividedNode(tmp_path, monkeypatch, *devices))
+        if ticks:
+            nodes[-1].tick(ticks)
         return nodes[-1]
 
-    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
     yield make
     for node in nodes:
         node.close()
@@ -53,8 +54,7 @@ def test_a_layout_is_followed_in_the_next_round(
     """Off, on without an instance, two, another two, one, off: each in the round after, with one
     line in the log."""
     caplog.set_level(logging.INFO)
-    node = divided(None, None)
-    node.tick(3)
+    node = divided(None, None, ticks=3)
     found = [shares(node)]
     for layout, on in (([], 1), ([ONE, TWO], 1), (SEVEN[:2], 1), (SEVEN[1:2], 1), ([], 0)):
         node.divide(layout, on=on)
@@ -88,8 +88,7 @@ def test_an_instance_with_the_number_of_another_starts_anew(
     divided: Divided, again: dict[str, Any]
 ) -> None:
     """Nothing of the old one is carried over, and what stays goes on."""
-    node = divided([ONE, TWO])
-    node.tick(20)
+    node = divided([ONE, TWO], ticks=20)
     before = node.instances_of("gpu_sm_active_seconds_total")
     node.divide([{**ONE, **again, "gpm": {"graphics": 10, "sm": 10, "tensor": 10}}, TWO])
     node.tick()
@@ -138,8 +137,7 @@ def test_what_a_dying_instance_answers_is_not_the_boards(
     divided: Divided, call: str, code: int
 ) -> None:
     """Also where it is what a lost GPU, or a library that needs a restart, would answer."""
-    node = divided(SEVEN, None)
-    node.tick(3)
+    node = divided(SEVEN, None, ticks=3)
     node.fake.update(faults=[fault(call, error=code, gpu=0)])
     ups = [[gpu.up for gpu in node.tick().gpus] for _ in range(5)]
     node.fake.update(faults=[])
@@ -157,8 +155,7 @@ def test_an_instance_that_cannot_be_described_is_left_out_alone(
     divided: Divided, code: int
 ) -> None:
     """While it is being made or removed; the others stay, and it comes when it answers."""
-    node = divided([ONE, TWO])
-    node.tick(2)
+    node = divided([ONE, TWO], ticks=2)
     node.divide([ONE, TWO, *SEVEN[:1]])
     node.fake.update(faults=[fault("nvmlDeviceGetGpuInstanceId", error=code)])
     node.tick()
@@ -174,8 +171,7 @@ def test_an_instance_that_cannot_be_described_is_left_out_alone(
 @pytest.mark.parametrize("code", [10, 999])
 def test_the_old_layout_stays_while_the_new_one_cannot_be_read(divided: Divided, code: int) -> None:
     """What the driver does not say is not guessed."""
-    node = divided([ONE, TWO])
-    node.tick(2)
+    node = divided([ONE, TWO], ticks=2)
     node.divide(SEVEN)
     node.fake.update(faults=[fault("nvmlDeviceGetMigDeviceHandleByIndex", error=code)])
     node.tick(12)
@@ -206,8 +202,7 @@ def test_a_gpu_that_cannot_be_opened_at_once_does_not_flap(
 ) -> None:
     """The last reading stands for as long as any does; then it is down, with the reason."""
     caplog.set_level(logging.INFO)
-    node = divided([ONE])
-    node.tick(3)
+    node = divided([ONE], ticks=3)
     node.divide([ONE, TWO])
     node.fake.update(faults=[fault("nvmlDeviceGetHandleByIndex_v2", error=999)])
     node.tick(2)
@@ -227,8 +222,7 @@ def test_a_driver_that_is_slow_to_say_is_asked_less_often(
     divided: Divided, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looking takes a fiftieth of the time at most; the slow cadence finds the change as well."""
-    node = divided([ONE])
-    node.tick(2)
+    node = divided([ONE], ticks=2)
     session = node.workers[0]._session
     assert session is not None
     look, looks = session._nvml.look, []
@@ -252,8 +246,7 @@ def test_instances_of_others_have_a_state(
 ) -> None:
     """Where this user may not see them, or their memory and processes, that is said."""
     caplog.set_level(logging.INFO)
-    node = divided(MIXED)
-    node.tick()
+    node = divided(MIXED, ticks=1)
     refusals = ["nvmlDeviceGetMemoryInfo*", "nvmlDeviceGet*RunningProcesses*"]
     node.fake.update(faults=[fault(call, error=4) for call in refusals])
     node.tick(12)

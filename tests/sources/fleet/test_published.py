@@ -80,13 +80,13 @@ class Node:
 def test_loading_a_model_is_not_idle_without_counters(open_gpu: Open, product: str) -> None:
     """Twenty seconds of copies without a kernel, then ten of nothing."""
     rig = open_gpu(
+        after=20,
         product=product,
         utilization=0,
         memory_utilization=30,
         gpm={"supported": 0},
         processes=[{"pid": 1, "bytes": 2**30}],
     )
-    rig.advance(20)
     node = Node(rig)
     loading = node.tick(20).totals
     rig.fake.device(0, memory_utilization=0)
@@ -113,8 +113,7 @@ def test_idle_energy_is_that_of_the_idle_time(
     open_gpu: Open, interval: float, jitter: float, *, waits: bool
 ) -> None:
     """120 W for 60 s are 7200 J, also in rounds that come too early for the counters."""
-    rig = open_gpu(power=120, gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0})
-    rig.advance(20)
+    rig = open_gpu(after=20, power=120, gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0})
     node = Node(rig, interval, sleep=rig.advance if waits else lambda seconds: None)
     node.tick(2)
     before, began = node.totals, rig.monotonic()
@@ -164,8 +163,7 @@ def test_idle_energy_is_whole_whatever_the_drivers_counter_does(
 ) -> None:
     """130 W are 130 J of each idle second, also while the driver's total cannot be believed."""
     job = {"pid": 1, "bytes": 1}
-    rig = open_gpu(power=130, energy=1e6, utilization=0, gpm=gpm, processes=[job])
-    rig.advance(20)
+    rig = open_gpu(after=20, power=130, energy=1e6, utilization=0, gpm=gpm, processes=[job])
     node = Node(rig, interval)
     node.tick(4)
     for turn in (None, happens, recover, None):
@@ -215,8 +213,9 @@ def test_published_bounds_and_busy_time_are_true(
             (at, at := at + chance.choice((0.1, 0.8, 3.0, 8.0)) * chance.uniform(0.9, 1.1))
         )
     load = work(*times)
-    rig = open_gpu(product="t4", utilization=load, processes=[HELD] if held else [], **driver)
-    rig.advance(20)
+    rig = open_gpu(
+        after=20, product="t4", utilization=load, processes=[HELD] if held else [], **driver
+    )
     node = Node(rig, interval)
     node.tick(2)
     start, before = rig.monotonic(), node.totals
@@ -259,8 +258,7 @@ def test_polls_are_as_many_as_the_bounds_need(
     open_gpu: Open, polls: int, state: dict[str, Any]
 ) -> None:
     """Without a sample buffer: one a round where the utilization need not be bounded."""
-    rig = open_gpu(product="h100-sxm", samples={"enabled": 0}, **state)
-    rig.advance(20)
+    rig = open_gpu(after=20, product="h100-sxm", samples={"enabled": 0}, **state)
     node = Node(rig)
     node.tick(3)
     rig.calls()
@@ -302,8 +300,7 @@ def test_the_end_of_a_job_is_held_idle_for_no_longer_than_an_interval(
         device |= {"gpm": counters}
     if "mig" in shared:
         device |= {"mig": {"instances": [{"gi": 1, "gpm": counters}]}}
-    rig = open_gpu(**device)
-    rig.advance(20)
+    rig = open_gpu(after=20, **device)
     node = Node(rig, interval)
     present = False
     while rig.monotonic() < times[-1][1] + 20:
@@ -339,12 +336,12 @@ def test_counters_that_stand_at_0_make_no_idle_time(
     duty, phase = on / (on + off), 0.3
     load = square(on + off, duty, 100, phase=phase)
     rig = open_gpu(
+        after=20,
         utilization=load,
         power=square(on + off, duty, 500, 115, phase=phase),
         gpm={"graphics": 0, "sm": 0, "tensor": 0, "dram": 0},
         processes=[HELD],
     )
-    rig.advance(20)
     node = Node(rig, interval, sleep=rig.advance)
     node.tick(round(300 / interval))
     share, totals = node.share, node.totals

@@ -34,8 +34,7 @@ def tick(session: Session, rig: Any, count: int = 1, seconds: float = 1.0) -> Re
 
 def test_reading_of_the_whole_gpu(open_gpu: Open) -> None:
     """One round has the identity, the board, one share, its stamps and its cost by source."""
-    rig = open_gpu(gpm=GPM, power=500, utilization=50)
-    rig.advance(20)
+    rig = open_gpu(after=20, gpm=GPM, power=500, utilization=50)
     session = rig.session()
     first, second = session.read(), tick(session, rig)
     (share,) = second.shares
@@ -54,7 +53,6 @@ def test_reading_of_the_whole_gpu(open_gpu: Open) -> None:
 def test_cadences(open_gpu: Open) -> None:
     """Every cadence runs once at the start; then each call comes at its own interval."""
     rig = open_gpu(gpm=GPM)
-    rig.calls()
     session = rig.session()
     session.read()
     start = rig.calls()
@@ -123,7 +121,6 @@ def test_media_engines_come_from_counters_where_they_answer(open_gpu: Open) -> N
     """NVML is asked in the first round only; then hardware counters have them, without a call."""
     rig = open_gpu(gpm=GPM, decoder_utilization=33, encoder_utilization=5)
     session = rig.session()
-    rig.calls()
     first, second, third = session.read(), tick(session, rig), tick(session, rig)
     calls = rig.calls()
 
@@ -219,7 +216,6 @@ def test_driver_calls_in_the_steady_state(open_gpu: Open, device: dict[str, Any]
     """Fewer than 18 driver calls per GPU and second, all cadences included."""
     rig = open_gpu(**device)
     session = rig.session()
-    session.read()
     tick(session, rig, 3)
     rig.calls()
     tick(session, rig, 60)
@@ -246,8 +242,7 @@ def test_progress_is_reported_between_calls(open_gpu: Open) -> None:
 
 def test_counters_that_answered_before_are_asked_for_again_soon(open_gpu: Open) -> None:
     """Also by the session after the one in which they did."""
-    rig = open_gpu(gpm=GPM)
-    rig.advance(20)
+    rig = open_gpu(after=20, gpm=GPM)
     session = rig.session()
     assert tick(session, rig, 2).shares[0].activity is not None
     session.close()
@@ -264,8 +259,7 @@ def test_what_the_log_says_is_taken_back_by_the_next_session(
 ) -> None:
     """A fault that is over does not stay the last word in the log when a GPU is opened again."""
     caplog.set_level(logging.INFO)
-    rig = open_gpu(power=500)
-    rig.advance(20)
+    rig = open_gpu(after=20, power=500)
     session = rig.session()
     tick(session, rig)
     rig.fake.update(faults=[fault("nvmlDeviceGetTemperatureV", error=999)])

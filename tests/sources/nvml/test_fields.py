@@ -77,17 +77,13 @@ def test_field_that_never_answered_is_tried_again(
 
 @pytest.mark.parametrize(
     ("kind", "ones"),
-    [
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 2**32 - 1),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, 2**64 - 1),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 2**64 - 1),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, 2**16 - 1),
-    ],
+    [("INT", 2**32 - 1), ("LONG", 2**64 - 1), ("LONG_LONG", 2**64 - 1), ("SHORT", 2**16 - 1)],
 )
-def test_all_ones_are_no_value(kind: int, ones: int) -> None:
+def test_all_ones_are_no_value(kind: str, ones: int) -> None:
     """NVML_VALUE_NOT_AVAILABLE of any width is absent; one less is a number."""
-    assert decode(ones, kind) is None
-    assert decode(ones - 1, kind) == ones - 1
+    number = getattr(pynvml, f"NVML_VALUE_TYPE_UNSIGNED_{kind}")
+    assert decode(ones, number) is None
+    assert decode(ones - 1, number) == ones - 1
 
 
 @pytest.mark.parametrize(
@@ -179,8 +175,7 @@ def test_field_that_says_that_all_is_lost_fails_alone(open_gpu: Open, code: int)
     ("layout", "entry", "members"),
     [
         (
-            pynvml.c_nvmlFieldValue_t,
-            fields._ENTRY,
+            *(pynvml.c_nvmlFieldValue_t, fields._ENTRY),
             {"timestamp": 8, "latencyUsec": 16, "valueType": 24, "nvmlReturn": 28, "value": 32},
         ),
         (pynvml.c_nvmlGpmMetric_t, gpm._ENTRY, {"metricId": 0, "nvmlReturn": 4, "value": 8}),

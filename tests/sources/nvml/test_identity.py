@@ -152,11 +152,8 @@ def test_coherent_memory_by_its_links(open_gpu: Open) -> None:
 @pytest.mark.parametrize(
     ("name", "coherent"),
     [
-        ("NVIDIA GH200 480GB", True),
-        ("NVIDIA GB200", True),
-        ("NVIDIA GB10", True),
-        ("NVIDIA H100 80GB HBM3", False),
-        ("NVIDIA B200", False),
+        *(("NVIDIA GH200 480GB", True), ("NVIDIA GB200", True), ("NVIDIA GB10", True)),
+        *(("NVIDIA H100 80GB HBM3", False), ("NVIDIA B200", False)),
     ],
 )
 def test_coherent_memory_by_its_name(open_gpu: Open, name: str, coherent: bool) -> None:

@@ -24,11 +24,6 @@ def transmit(values: dict[tuple[int, int], float], links: int) -> float | None:
     return nvlink_bytes(values, TOTAL, PER_LINK, links)
 
 
-def test_nvlink_total_wins_over_links() -> None:
-    """Where both families answer, one of them counts, always the same one."""
-    assert transmit({TOTAL: 1, (202, 0): 5, (202, 1): 7}, 2) == 1024
-
-
 def test_nvlink_sum_needs_every_link() -> None:
     """A sum that lacks a link would fall and rise: it is absent instead."""
     assert transmit({(202, 0): 5}, 2) is None

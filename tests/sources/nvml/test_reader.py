@@ -124,8 +124,7 @@ def vitals(source: NvmlSource, rig: Any) -> Vitals:
 
 def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
     """With the newest driver every reading is there, in base units."""
-    rig = open_gpu(**BUSY)
-    rig.advance(10)
+    rig = open_gpu(after=10, **BUSY)
     source = rig.source(str(tmp_path))
     found = read(source, rig)
 
@@ -177,8 +176,7 @@ def test_every_reading_of_an_h100(open_gpu: Open, tmp_path: Path) -> None:
 
 def test_steady_state_asks_each_call_once(open_gpu: Open) -> None:
     """The tables of these tests name all calls of the two cadences."""
-    rig = open_gpu(**BUSY)
-    rig.advance(10)
+    rig = open_gpu(after=10, **BUSY)
     source = rig.source()
     read(source, rig)
     rig.advance(1)
@@ -201,8 +199,7 @@ def test_steady_state_asks_each_call_once(open_gpu: Open) -> None:
 )
 def test_older_drivers(open_gpu: Open, missing: tuple[str, ...], states: dict[str, str]) -> None:
     """On an older driver each reading comes from an older call, or is absent with the reason."""
-    rig = open_gpu(missing=missing, **BUSY)
-    rig.advance(10)
+    rig = open_gpu(after=10, missing=missing, **BUSY)
     source = rig.source()
     found = read(source, rig)
     # An H100's link is too fast for counters that wrap.
@@ -268,8 +265,7 @@ def test_each_call_may_be_refused_for_good(
     """Where a call and its older forms are unsupported or refused, that reading is absent with
     its state, the others are there, and the driver is not asked again."""
     caplog.set_level(logging.INFO)
-    rig = open_gpu(**BUSY)
-    rig.advance(10)
+    rig = open_gpu(after=10, **BUSY)
     calls = [call, OLDER[call]] if call in OLDER else [call]
     rig.fake.update(faults=[fault(name, error=code) for name in calls])
     source = rig.source()
@@ -335,8 +331,7 @@ def test_each_call_may_say_that_all_is_lost(
     open_gpu: Open, call: str, code: int, kind: type[Exception]
 ) -> None:
     """Codes that concern the GPU or the library are raised, whichever call meets them."""
-    rig = open_gpu(**BUSY)
-    rig.advance(10)
+    rig = open_gpu(after=10, **BUSY)
     source = rig.source()
     read(source, rig)
     rig.fake.update(faults=[fault(call, error=code)])
@@ -347,8 +342,7 @@ def test_each_call_may_say_that_all_is_lost(
 
 def test_a_call_replaces_a_field_that_does_not_answer(open_gpu: Open) -> None:
     """Energy, power and PCIe replays are read with the older call."""
-    rig = open_gpu(**{**BUSY, "fields": dict.fromkeys(("83", "185", "94"))})
-    rig.advance(10)
+    rig = open_gpu(after=10, **{**BUSY, "fields": dict.fromkeys(("83", "185", "94"))})
     found = read(rig.source(), rig)
 
     assert (found.vitals.energy_joules, found.vitals.power_watts) == (6000.0, 500.0)
@@ -444,8 +438,7 @@ def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
         {"pid": 1, "bytes": 10, "gi": 1, "ci": 0},
         {"pid": 2, "bytes": 20, "gi": 5, "ci": 1},
     ]
-    rig = open_gpu(**{**BUSY, "product": product, "mig": MIG, "processes": processes})
-    rig.advance(10)
+    rig = open_gpu(after=10, **{**BUSY, "product": product, "mig": MIG, "processes": processes})
     source = rig.source(str(tmp_path))
     rig.calls()
     found = read(source, rig)

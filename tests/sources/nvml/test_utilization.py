@@ -181,7 +181,6 @@ def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
 
 def test_entries_without_a_stamp_are_ignored(open_gpu: Open) -> None:
     """Unused entries, with stamp 0, are no samples; others come in order."""
-    rig = open_gpu(raw_samples={"1": [[-START, 77], [0.9, 3], [-START, 78], [0.5, 2]]})
-    rig.advance(1)
+    rig = open_gpu(after=1, raw_samples={"1": [[-START, 77], [0.9, 3], [-START, 78], [0.5, 2]]})
 
     assert SampleBuffer(rig.handle, UTILIZATION).read() == [(START + 0.5, 2), (START + 0.9, 3)]

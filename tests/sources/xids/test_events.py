@@ -65,7 +65,6 @@ def _watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     monkeypatch.setattr(xid_events, "WAIT_MILLISECONDS", 100)
     monkeypatch.setattr(xid_events, "AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(xid_events, "NOTHING_TO_WAIT_FOR_SECONDS", 0.02)
-    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.nvmlLib)
     rigs: list[Rig] = []
 
     def watch(scenario: dict[str, Any] | None = None, gpus: int = 2) -> Rig:
@@ -82,7 +81,6 @@ def _watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         rig.events.stop()
         rig.events.join(2.0)
         assert not rig.events.is_alive()
-    pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
 def test_every_xid_is_heard_once_with_its_gpu(watch: Watch) -> None:

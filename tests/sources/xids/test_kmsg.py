@@ -44,7 +44,6 @@ def test_every_form_of_the_line(text: str, xid: int) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "",
         "NVRM: Xid (PCI:0000:65:00): 79, without a header",
         " SUBSYSTEM=pci",
         HEADER + "nvidia-nvswitch0: SXid (PCI:0000:65:00.0): 20034, Fatal",

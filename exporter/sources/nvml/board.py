@@ -164,6 +164,11 @@ def _sram_parts(parts: list[Callable[[], int]]) -> int:
     return total
 
 
+def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
+    ids = SEVERITIES[severity], COUNTERS[counter], location
+    return partial(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
+
+
 def _sram_status(handle: Any) -> Any:
     status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
     pynvml.nvmlDeviceGetSramEccErrorStatus(handle, byref(status))
@@ -182,8 +187,7 @@ class HealthReader:
         self._errors: dict[tuple[str, str, str], Probe[int]] = {}
         """By counter, severity and memory."""
         for counter, severity in SRAM_STATUS:
-            ids = SEVERITIES[severity], COUNTERS[counter]
-            count = partial(partial, nv.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
+            count = partial(_location, handle, counter, severity)
             parts = partial(_sram_parts, [count(part) for part in SRAM_PARTS])
             sram = count(nv.NVML_MEMORY_LOCATION_SRAM), parts
             dram = count(nv.NVML_MEMORY_LOCATION_DRAM)
@@ -264,9 +268,10 @@ class HealthReader:
 
 def _remapped_rows(handle: Any) -> dict[str, Any] | None:
     """Return the members of `Health` that tell of remapped rows; None for sentinels."""
-    correctable, uncorrectable, pending, failure = rows = pynvml.nvmlDeviceGetRemappedRows(handle)
+    rows = pynvml.nvmlDeviceGetRemappedRows(handle)
     if None in map(SMALL_COUNT, rows):
         return None
+    correctable, uncorrectable, pending, failure = rows
     return {
         "remapped_rows": {"correctable": correctable, "uncorrectable": uncorrectable},
         "row_remap_pending": bool(pending),

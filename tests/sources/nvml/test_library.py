@@ -27,13 +27,6 @@ def _restore(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
-def started(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Library:
-    fake.activate(monkeypatch)
-    library = Library(str(fake.library))
-    library.start()
-    return library
-
-
 def refusal(path: str | None) -> str:
     with pytest.raises(LibraryUnavailable) as caught:
         Library(path).start()
@@ -43,7 +36,10 @@ def refusal(path: str | None) -> str:
 
 def test_start_counts_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each successful initialisation is a generation of its own."""
-    library = started(FakeNvml(tmp_path, {"devices": {"count": 3}}), monkeypatch)
+    fake = FakeNvml(tmp_path, {"devices": {"count": 3}})
+    fake.activate(monkeypatch)
+    library = Library(str(fake.library))
+    library.start()
 
     assert library.device_count() == 3
     assert text("nvmlDeviceGetUUID", library.handle(2)).startswith("GPU-")

@@ -55,9 +55,9 @@ def counter(name: str, rate: float | Value, labels: Labels = GPU, /, **more: str
     return Series(name, {**labels, **more}, value, own=True)
 
 
-def driver(name: str, value: Value, labels: Labels = GPU, /, **more: str) -> Series:
+def driver(name: str, value: Value, /, **more: str) -> Series:
     """A counter that the driver keeps."""
-    return Series(name, {**labels, **more}, value)
+    return Series(name, {**GPU, **more}, value)
 
 
 def scraped(value: float | Value, labels: Labels = NODE) -> Series:
@@ -155,8 +155,6 @@ def kubelet_reading(age: float | None, up: float = 1) -> list[Series]:
 def held_by(
     *spells: tuple[str, float, float],
     idle: Sequence[tuple[float, float]] = ((0, 1),),
-    labels: Labels = GPU,
-    by: Labels = HOLDER,
 ) -> list[Series]:
     """A GPU that owners hold from a time to another, and whose idle share changes at some times."""
     cuts = sorted({0.0, *(at for _, *ends in spells for at in ends), *(at for at, _ in idle)})
@@ -174,16 +172,14 @@ def held_by(
         return lambda at: 1.0 if owner(at) == who else None
 
     return [
-        *observed(labels),
-        gauge("gpu_held", lambda at: 1.0 if owner(at) else 0.0, labels),
+        *observed(),
+        gauge("gpu_held", lambda at: 1.0 if owner(at) else 0.0),
         *(
-            gauge(
-                "gpu_holder_info", info(who), labels, **{"command": "python3", **by, "owner": who}
-            )
+            gauge("gpu_holder_info", info(who), command="python3", **{**HOLDER, "owner": who})
             for who in dict.fromkeys(who for who, *_ in spells)
         ),
-        counter("gpu_idle_seconds_total", idled(held_only=False), labels),
-        counter("gpu_held_idle_seconds_total", idled(held_only=True), labels),
+        counter("gpu_idle_seconds_total", idled(held_only=False)),
+        counter("gpu_held_idle_seconds_total", idled(held_only=True)),
     ]
 
 
@@ -193,7 +189,6 @@ def rank(
     stall: float | None = None,
     checkpoint: float | None = None,
     waited: float | None = None,
-    start: float = -1e6,
     end: float = 1e9,
     run_start: float = 0.0,
     instance: str = NODE["instance"],
@@ -209,18 +204,18 @@ def rank(
     labels = {**rank_labels(number, instance, job), "uuid": uuid or f"GPU-{number}"}
 
     def rate(value: float) -> Value:
-        return between(start, end, total((max(start, 0.0), value)))
+        return between(0.0, end, total((0.0, value)))
 
     def run_seconds(at: float) -> float:
-        return at - max(start, run_start if at >= run_start else 0.0, 0.0)
+        return at - run_start if at >= run_start else at
 
     made = [
         counter("gpu_training_step_seconds_total", rate(1), labels),
         counter("gpu_training_steps_total", rate(4), labels),
-        gauge("gpu_training_run_seconds", between(start, end, run_seconds), labels),
+        gauge("gpu_training_run_seconds", between(0.0, end, run_seconds), labels),
     ]
     if verified is not None:
-        there = between(start, end, piecewise((0, int(verified))))
+        there = between(0.0, end, piecewise((0, int(verified))))
         made.append(gauge("gpu_training_verified", there, labels))
     for name, phase, share in (
         ("gpu_training_phase_gpu_idle_seconds_total", "data", stall),
@@ -513,21 +508,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
         quiet("a display", 60, held(1, {"class": "display"})),
         quiet("a monitoring tool", 60, held(1, {"class": "system"})),
         quiet("a job that has just begun", 25, held(1)),
-        quiet(
-            "many short ones, of which each does nothing",
-            100,
-            held_by(*((f"user{i}", i * 20 * MINUTE, (i * 20 + 15) * MINUTE) for i in range(5))),
-        ),
-        quiet(
-            "a server after another that waited",
-            480,
-            held_by(
-                ("carol", 0, 5 * HOUR),
-                ("dave", 5 * HOUR, 1e9),
-                idle=((0, 1), (5 * HOUR + 20 * MINUTE, 0)),
-                by={**HOLDER, "class": "serving"},
-            ),
-        ),
     ],
     "GpuAllocatedUnopened": [
         fires(
@@ -728,11 +708,6 @@ BY_ALERT: Mapping[str, Sequence[Case]] = {
                 *(row for i in range(4, 9) for row in intruder(i, job="resnet", uuid="GPU-3")),
             ],
             {**rank_labels(3), **WARNING},
-        ),
-        quiet(
-            "says so without being there",
-            40,
-            [*(row for i in range(2) for row in rank(i)), *intruder(2, stall=0.15, job="resnet")],
         ),
         quiet(
             "all wait for data",

@@ -128,10 +128,10 @@ class View:
         refused: list[str] = [] if closed else self.page.evaluate("window.violations || []")
         return [*refused, *self.errors]
 
-    def findings(self) -> list[str]:
-        """Serious findings of axe-core, one line each; what is pressed has to be large enough for
-        a finger, and all text to lie in a landmark."""
-        options = {"rules": {"target-size": {"enabled": True}}}
+    def findings(self, *, fingers: bool = False) -> list[str]:
+        """Serious findings of axe-core, and text outside of landmarks, one line each; with
+        `fingers` also what is pressed and too small for one."""
+        options = {"rules": {"target-size": {"enabled": fingers}}}
         found: list[dict[str, Any]] = Axe().run(self.page, options=options).response["violations"]
         return [
             f"{each['id']}: {each['help']}: {node['html'][:160]} {node['failureSummary']}"

@@ -315,6 +315,6 @@ class Compose:
         return f"http://{self.run('port', service, str(port)).strip()}"
 
 
-def wait_for_json(url: str, seconds: float = 60.0) -> Any:
+def wait_for_json(url: str) -> Any:
     """The JSON at a URL, once somebody answers there."""
-    return wait_until(lambda: fetch_json(url), seconds, url)
+    return wait_until(lambda: fetch_json(url), 60, url)

@@ -125,27 +125,18 @@ class SlurmCluster:
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         """Start it: its gres.conf lists the device files by N, the driver the GPUs as they come."""
-        tools = {name: require_tool(name) for name in PROGRAMS}
+        self._tools = {name: require_tool(name) for name in PROGRAMS}
         if os.geteuid() != 0:
             unmet("Slurm's daemons run jobs of several users: that takes root")
-        self._tools = tools
         self._cgroups = groups()
         self.node = f"roofline-{secrets.token_hex(4)}"
         # Paths of sockets have to be shorter than those of tests may be.
         self.folder = Path(tempfile.mkdtemp(prefix="roofline-slurm-", dir="/tmp"))
         self.folder.chmod(0o755)
+        self.gpustat, self.job_map = self.folder / "gpustat", self.folder / "job-mapping"
+        """Where the prolog writes files, by UUID and by number."""
         self._started: list[Process] = []
         self._configure(gpus)
-
-    @property
-    def gpustat(self) -> Path:
-        """Where the prolog writes files by UUID."""
-        return self.folder / "gpustat"
-
-    @property
-    def job_map(self) -> Path:
-        """Where it writes files by number."""
-        return self.folder / "job-mapping"
 
     def _configure(self, gpus: Sequence[Gpu]) -> None:
         text = SLURM_CONF.format(

@@ -23,7 +23,7 @@ from tests.benchmarks.remote_write import (
     write,
 )
 from tests.clocks import ManualClock
-from tests.dashboards.grafana import Prometheus, Series
+from tests.dashboards.grafana import Prometheus, Range, Series
 from tests.dashboards.test_serving import server
 from tests.deploy.series import node_pages
 from tests.e2e.processes import Process
@@ -212,10 +212,7 @@ def over_time(
     server: Store, expression: str, start: int = START, end: int = END, step: int = 60
 ) -> Answer:
     """What an expression gives from one Unix time to another, but for names."""
-    found: list[Series] = server.get(
-        "query_range", query=expression, start=str(start), end=str(end), step=str(step)
-    )["result"]
-    return nameless(found)
+    return nameless(server.over_time(expression, Range(end, end - start, step, rate_seconds=0)))
 
 
 def nameless(found: Iterable[Series]) -> Answer:

@@ -74,7 +74,7 @@ def test_the_demo(demo: Daemon, view: OpenPage, scheme: str) -> None:
         assert _fits(shown, size)
         shown.screenshot(f"node-{size}-{scheme}", whole=True)
         if size in AUDITED:
-            assert shown.findings() == []
+            assert shown.findings(fingers=True) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -94,7 +94,7 @@ def test_a_gpu_of_the_demo(demo: Daemon, view: OpenPage, scheme: str) -> None:
         expect(page.locator("#chart-stall details tbody tr").first).to_contain_text("%")
         shown.screenshot(f"gpu-{size}-{scheme}", whole=True)
         if size in AUDITED:
-            assert shown.findings() == []
+            assert shown.findings(fingers=True) == []
 
 
 def test_the_charts_go_on(demo: Daemon, view: OpenPage) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.rules.cases import GPU, HOLDER, NODE, counter, gauge, held, pod
 from tests.rules.promtool import (
     MINUTE,
@@ -46,13 +44,14 @@ def _limited(labels: Labels = GPU, /, **shares: float) -> list[Series]:
     ]
 
 
-@pytest.mark.parametrize("limiter", CODES)
-def test_a_limiter_that_held_more_than_half_has_its_number(limiter: str, tmp_path: Path) -> None:
+def test_a_limiter_that_held_more_than_half_has_its_number(tmp_path: Path) -> None:
     """Also of a MIG instance, and of a GPU that was observed for a tenth of the time."""
-    rows = [
-        *_limited(INSTANCE, **{limiter: 0.06, "idle": 0.04} if limiter != "idle" else {"idle": 0.1})
-    ]
-    check(tmp_path, [CODE], rows, [value(CODE, AT, (INSTANCE, CODES[limiter]))])
+    shares: dict[str, dict[str, float]]
+    shares = {name: {name: 0.06, "idle": 0.04} for name in CODES} | {"idle": {"idle": 0.1}}
+    instances = {name: {**INSTANCE, "uuid": name} for name in CODES}
+    rows = [row for name in CODES for row in _limited(instances[name], **shares[name])]
+    codes = [(instances[name], code) for name, code in CODES.items()]
+    check(tmp_path, [CODE], rows, [value(CODE, AT, *codes)])
 
 
 def test_none_held_more_than_half(tmp_path: Path) -> None:
@@ -170,8 +169,7 @@ OF_FIVE_MINUTES = {
 }
 
 
-@pytest.mark.parametrize("name", OF_FIVE_MINUTES)
-def test_five_minutes_are_five_minutes(name: str, tmp_path: Path) -> None:
+def test_five_minutes_are_five_minutes(tmp_path: Path) -> None:
     """Neither the sample at the beginning of the window counts twice, nor one at its end."""
     rows = [
         *(each for each in held(0.25) if "limited" not in each.name),
@@ -179,8 +177,8 @@ def test_five_minutes_are_five_minutes(name: str, tmp_path: Path) -> None:
         gauge("gpu_allocated", 1),
         pod("team-a/one"),
     ]
-    labels, seconds = OF_FIVE_MINUTES[name]
-    check(tmp_path, [name], rows, [value(name, AT, (labels, seconds), to=1e-3)])
+    expected = [value(name, AT, row, to=1e-3) for name, row in OF_FIVE_MINUTES.items()]
+    check(tmp_path, OF_FIVE_MINUTES, rows, expected)
 
 
 def test_what_is_not_lost_and_not_idle_has_no_series(tmp_path: Path) -> None:

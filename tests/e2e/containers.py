@@ -151,15 +151,22 @@ class Engine:
             self.client.images.remove(f"roofline-exporter-test:{tag}", noprune=True)
 
 
-def exporter(image: str, *words: str, user: str = FOREIGN_USER, **options: Any) -> DockerContainer:
+def exporter(
+    image: str,
+    *words: str,
+    user: str = FOREIGN_USER,
+    driver: FakeNvml | None = None,
+    **options: Any,
+) -> DockerContainer:
     """The exporter, read-only, without rights and within limits, as a user that the image need
-    not know; not started yet."""
-    return (
-        DockerContainer(image)
-        .with_kwargs(**{**HARDENED, "user": user, **options})
-        .with_exposed_ports(PORT)
-        .with_command(list(words))
-    )
+    not know, and with a fake driver if any; not started yet."""
+    container = DockerContainer(image).with_exposed_ports(PORT).with_command(list(words))
+    container.with_kwargs(**{**HARDENED, "user": user, **options})
+    if driver is not None:
+        container.with_envs(**driver_environment(driver))
+        for path, mount in driver_volumes(driver).items():
+            container.with_volume_mapping(path, mount["bind"], mount["mode"])
+    return container
 
 
 def driver_volumes(fake: FakeNvml) -> dict[str, dict[str, str]]:

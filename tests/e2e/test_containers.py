@@ -227,12 +227,9 @@ def test_reads_the_driver_without_rights(
     """
     volume = engine.client.volumes.create()
     try:
-        container = exporter(image, user=user, healthcheck={"interval": 10**9})
+        container = exporter(image, user=user, driver=fake, healthcheck={"interval": 10**9})
         container.with_envs(ROOFLINE_TRAINING_SOCKET=f"{SOCKETS}/training.sock")
-        container.with_envs(**driver_environment(fake))
         container.with_volume_mapping(volume.name, SOCKETS, "rw")
-        for path, mount in driver_volumes(fake).items():
-            container.with_volume_mapping(path, mount["bind"], mount["mode"])
         with container:
             url = wait_until(lambda: _address(container), 5, "a published port")
             page = wait_until(lambda: _gpus_up(url), 30, "eight GPUs")

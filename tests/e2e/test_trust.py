@@ -18,7 +18,7 @@ from tests.conftest import unmet
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import Daemon
 from tests.e2e.processes import environment
-from tests.sources.training.reports import numbered
+from tests.sources.training.reports import LEAST, numbered
 from tests.waiting import wait_until
 
 ALICE, EVE = 61001, 61002
@@ -64,18 +64,9 @@ class User:
     def say(self, **changes: Any) -> None:
         """Send a report and wait until it is on its way."""
         self._sequence += 1
-        report = {
-            "version": 1,
-            "id": numbered(self.uid),
-            "sequence": self._sequence,
-            "job": "resnet",
-            "rank": 0,
-            "steps": 0,
-            "batches": 0,
-            "step_seconds": 0.0,
-            "phase_seconds": {"data": 0.0},
-            **changes,
-        }
+        nothing = {"steps": 0, "batches": 0, "step_seconds": 0.0, "phase_seconds": {"data": 0.0}}
+        own = {"id": numbered(self.uid), "sequence": self._sequence}
+        report = {**LEAST, **nothing, **own, **changes}
         assert self._talker.stdin is not None
         assert self._talker.stdout is not None
         self._talker.stdin.write(json.dumps(report) + "\n")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make test`: what it leaves out, and what it says at its end."""
+"""`make test`: what it leaves out, and what it says at its end; and tests that miss something."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,26 @@ def test_the_exit_code_is_of_both_runs(codes: list[int], expected: int) -> None:
 def test_only_paths_of_tests_replace_the_two_runs(word: str, expected: bool) -> None:
     """A word for `-k` may be the name of a folder."""
     assert is_test(word) == expected
+
+
+AT_IMPORT = "from tests.conftest import unmet\nunmet('it is not installed')\ndef test(): ...\n"
+IN_TEST = "from tests.conftest import unmet\ndef test(): unmet('it is not installed')\n"
+
+
+@pytest.mark.parametrize(("everything", "closing"), [("", "2 skipped"), ("1", "1 failed, 1 error")])
+def test_a_missing_part_skips_or_fails(tmp_path: Path, everything: str, closing: str) -> None:
+    """In a test and while a module is imported: skipped, and a failure where all must be there."""
+    modules = [tmp_path / f"test_{name}.py" for name in ("import", "test")]
+    for module, source in zip(modules, (AT_IMPORT, IN_TEST), strict=True):
+        module.write_text(source)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]
+    command += ["--continue-on-collection-errors", "--rootdir", str(tmp_path), "-c", os.devnull]
+    done = subprocess.run(
+        [*command, *map(str, modules)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "REQUIRE_ALL": everything},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert closing in done.stdout
+    assert done.stdout.count("it has to be") >= 2 * bool(everything)

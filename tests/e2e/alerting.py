@@ -98,7 +98,7 @@ class Receiver:
 
 
 @contextmanager
-def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
+def receiver() -> Iterator[Receiver]:
     """Listen for alerts on a free port."""
     kept = Receiver()
 
@@ -116,8 +116,8 @@ def receiver(host: str = "127.0.0.1") -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer((host, 0), Handler)
-    kept.url = f"http://{host}:{server.server_address[1]}/"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    kept.url = f"http://127.0.0.1:{server.server_port}/"
     with serving(server):
         yield kept
 

@@ -55,10 +55,12 @@ def test_a_port_that_is_taken_is_one_line(
 
 
 @pytest.mark.parametrize(
-    ("call", "latency_us"),
-    [("nvmlDeviceGetUUID", 1_500_000), ("nvmlDeviceGetFieldValues", 700_000)],
+    ("call", "latency_us", "words"),
+    [
+        ("nvmlDeviceGetUUID", 1_500_000, ("once",)),
+        ("nvmlDeviceGetFieldValues", 700_000, ("status", "--json")),
+    ],
 )
-@pytest.mark.parametrize("words", [("once",), ("status", "--json")])
 def test_a_slow_gpu_is_read_twice(
     make_driver: MakeDriver,
     command: RunCommand,

@@ -5,16 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from exporter.model.reading import (
-    Board,
-    Device,
-    Place,
-    Process,
-    Reading,
-    ShareReading,
-    SlotReport,
-    Vitals,
-)
+from exporter.model.reading import Board, Device, Process, Reading, ShareReading, SlotReport, Vitals
 from exporter.model.workload import Membership, ShareWork, Workload
 from exporter.publisher.workloads import NodeWork
 from exporter.sources.interface import WorkloadOptions
@@ -76,7 +67,7 @@ class Node:
             [SlotReport(each.device.index, each.device, each, None, {}) for each in readings],
             owners=True,
         )
-        return [self._work.of(Place(uuid, None)) for uuid in GPUS]
+        return [self._work.of(uuid, None) for uuid in GPUS]
 
     def answers(self, listed: Message, described_pods: Message | None = None) -> None:
         self.listing.answer = listed

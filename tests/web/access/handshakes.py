@@ -24,6 +24,7 @@ class Agreed:
     version: str | None = None
     cipher: str = ""
     resumed: bool = False
+    protocol: str | None = None
     session: ssl.SSLSession | None = field(default=None, repr=False)
     peer: dict[str, Any] | None = None
     """The client's certificate, as the server sees it."""
@@ -66,6 +67,7 @@ def _ask(
             agreed.version = encrypted.version()
             agreed.cipher = (encrypted.cipher() or ("",))[0]
             agreed.resumed = bool(encrypted.session_reused)
+            agreed.protocol = encrypted.selected_alpn_protocol()
             agreed.session = encrypted.session
     except OSError as error:
         agreed.problem = getattr(error, "reason", None) or str(error)

@@ -60,6 +60,14 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value).replace(str(folder), "DIR")
 
 
+def test_a_browser_that_knows_http_2_is_told_that_this_is_http_1_1(folder: Path) -> None:
+    """With the newest version of TLS."""
+    browser = client_context()
+    browser.set_alpn_protocols(["h2", "http/1.1"])
+    agreed = handshake(context(folder), browser)
+    assert (agreed.protocol, agreed.version) == ("http/1.1", "TLSv1.3")
+
+
 def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
     """They are on no disk but in it: there is nothing to clean up."""
     texts = {"cert": cert_pem(server()), "key": key_pem(server()), "client_ca": ca_pem()}

@@ -94,15 +94,13 @@ def measured(
     ]
 
 
-def bounded(
-    lower: float, upper: float, limiter: str = "unknown", labels: Labels = GPU
-) -> list[Series]:
+def bounded(lower: float, upper: float) -> list[Series]:
     """A GPU without counters."""
     return [
-        counter("gpu_energy_joules_total", 500, board(labels)),
-        counter("gpu_limited_seconds_total", 1, labels, limiter=limiter),
-        gauge("gpu_saturation_lower_ratio", lower, labels),
-        gauge("gpu_saturation_upper_ratio", upper, labels),
+        counter("gpu_energy_joules_total", 500),
+        counter("gpu_limited_seconds_total", 1, limiter="unknown"),
+        gauge("gpu_saturation_lower_ratio", lower),
+        gauge("gpu_saturation_upper_ratio", upper),
     ]
 
 

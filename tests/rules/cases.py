@@ -348,10 +348,9 @@ def xid(code: int, at: float) -> list[Series]:
     ]
 
 
-def asleep(state: Value, uuid: str = "GPU-a") -> Series:
+def asleep(state: Value) -> Series:
     """That the driver lets a GPU sleep."""
-    name, labels = "roofline_exporter_reading_state", {**NODE, "uuid": uuid}
-    return gauge(name, state, labels, group="gpu", state="suspended")
+    return gauge("roofline_exporter_reading_state", state, BY_UUID, group="gpu", state="suspended")
 
 
 def links(

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any, Literal
+from typing import Literal
+
+from exporter.model.snapshot import Bounds
 
 Scope = Literal["gpu", "board", "share", "reading", "rank", "node"]
 """What a family describes.
@@ -65,7 +66,11 @@ def flag(value: bool | None) -> int | None:
     return None if value is None else int(value)
 
 
-def ends_of(field: str, end: str) -> Callable[[Any], dict[str, float]]:
-    """Return what reads the lower or the upper bounds in a field."""
-    bounds_of, end_of = attrgetter(field), attrgetter(end)
-    return lambda each: {name: end_of(bounds) for name, bounds in bounds_of(each).items()}
+def lower(bounds: Mapping[str, Bounds]) -> dict[str, float]:
+    """Return the lower bound of each."""
+    return {name: each.lower for name, each in bounds.items()}
+
+
+def upper(bounds: Mapping[str, Bounds]) -> dict[str, float]:
+    """Return the upper bound of each."""
+    return {name: each.upper for name, each in bounds.items()}

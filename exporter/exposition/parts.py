@@ -8,10 +8,34 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from exporter.exposition.labels import Label, Scope
-from exporter.model import reading, snapshot, training
 from exporter.model.daemon import Daemon
-from exporter.model.reading import Device, group_and_instance
-from exporter.model.snapshot import Gpu, Rank, Share, Snapshot
+from exporter.model.reading import (
+    Activity,
+    Board,
+    Device,
+    Health,
+    Memory,
+    Process,
+    Utilization,
+    Vitals,
+    group_and_instance,
+)
+from exporter.model.snapshot import (
+    BoardTotals,
+    Bounds,
+    Ceilings,
+    Gpu,
+    Holder,
+    Peer,
+    Rank,
+    Roofline,
+    Saturation,
+    Share,
+    ShareTotals,
+    Snapshot,
+    TrainingState,
+)
+from exporter.model.training import Collectives, Loader, TrainingTotals
 
 Number = float  # an int is welcome wherever a float is, and is written exactly
 LabelValues = tuple[str, ...]
@@ -77,43 +101,43 @@ class Part(Generic[T]):
 GPU: Part[Gpu] = Part("gpu", lambda gpu: gpu)
 
 DEVICE: Part[Device] = Part("board", lambda gpu: gpu.device)
-PEERS: Part[tuple[snapshot.Peer, ...]] = Part("board", lambda gpu: gpu.peers)
-VITALS: Part[reading.Vitals] = Part("board", lambda gpu: gpu.vitals)
-BOARD: Part[reading.Board] = Part("board", lambda gpu: gpu.board)
-HEALTH: Part[reading.Health] = Part("board", lambda gpu: gpu.health)
-BOARD_TOTALS: Part[snapshot.BoardTotals] = Part("board", lambda gpu: gpu.totals)
-BOARD_CEILINGS: Part[snapshot.Ceilings] = Part("board", lambda gpu: gpu.ceilings)
+PEERS: Part[tuple[Peer, ...]] = Part("board", lambda gpu: gpu.peers)
+VITALS: Part[Vitals] = Part("board", lambda gpu: gpu.vitals)
+BOARD: Part[Board] = Part("board", lambda gpu: gpu.board)
+HEALTH: Part[Health] = Part("board", lambda gpu: gpu.health)
+BOARD_TOTALS: Part[BoardTotals] = Part("board", lambda gpu: gpu.totals)
+BOARD_CEILINGS: Part[Ceilings] = Part("board", lambda gpu: gpu.ceilings)
 
 SHARE: Part[Share] = Part("share", lambda share: share)
-TOTALS: Part[snapshot.ShareTotals] = Part("share", lambda share: share.totals)
+TOTALS: Part[ShareTotals] = Part("share", lambda share: share.totals)
 SINCE: Part[float] = Part("share", lambda share: share.totals.since_timestamp_seconds)
-UTILIZATION: Part[reading.Utilization] = Part("share", lambda share: share.utilization)
-MEMORY: Part[reading.Memory] = Part("share", lambda share: share.memory)
-PROCESSES: Part[tuple[reading.Process, ...]] = Part("share", lambda share: share.processes)
-HOLDER: Part[snapshot.Holder] = Part("share", lambda share: share.holder)
-ACTIVITY: Part[reading.Activity] = Part("share", lambda share: share.activity)
-SATURATION: Part[snapshot.Saturation] = Part("share", lambda share: share.saturation)
-ROOFLINE: Part[snapshot.Roofline] = Part("share", lambda share: share.roofline)
-FLOPS_BOUNDS: Part[snapshot.Bounds] = Part(
+UTILIZATION: Part[Utilization] = Part("share", lambda share: share.utilization)
+MEMORY: Part[Memory] = Part("share", lambda share: share.memory)
+PROCESSES: Part[tuple[Process, ...]] = Part("share", lambda share: share.processes)
+HOLDER: Part[Holder] = Part("share", lambda share: share.holder)
+ACTIVITY: Part[Activity] = Part("share", lambda share: share.activity)
+SATURATION: Part[Saturation] = Part("share", lambda share: share.saturation)
+ROOFLINE: Part[Roofline] = Part("share", lambda share: share.roofline)
+FLOPS_BOUNDS: Part[Bounds] = Part(
     "share", lambda share: share.roofline and share.roofline.flops_bounds_per_second
 )
-CEILINGS: Part[snapshot.Ceilings] = Part("share", lambda share: share.ceilings)
+CEILINGS: Part[Ceilings] = Part("share", lambda share: share.ceilings)
 
 STATES: Part[Mapping[str, str]] = Part("reading", lambda states: states)
 
 RANK: Part[Rank] = Part("rank", lambda rank: rank)
-RANK_TOTALS: Part[training.TrainingTotals] = Part("rank", lambda rank: rank.totals)
+RANK_TOTALS: Part[TrainingTotals] = Part("rank", lambda rank: rank.totals)
 RANK_SINCE: Part[float] = Part("rank", lambda rank: rank.since_timestamp_seconds)
-LOADER: Part[training.Loader] = Part("rank", lambda rank: rank.loader)
+LOADER: Part[Loader] = Part("rank", lambda rank: rank.loader)
 
 NODE: Part[Node] = Part("node", lambda node: node)
 DAEMON: Part[Daemon] = Part("node", lambda node: node.daemon)
 SNAPSHOT: Part[Snapshot] = Part("node", lambda node: node.snapshot)
-COLLECTIVES: Part[training.Collectives] = Part(
-    "node", lambda node: node.snapshot and node.snapshot.collectives
+COLLECTIVES: Part[Collectives] = Part(
+    "node", lambda node: None if node.snapshot is None else node.snapshot.collectives
 )
-TRAINING_STATE: Part[snapshot.TrainingState] = Part(
-    "node", lambda node: node.snapshot and node.snapshot.training
+TRAINING_STATE: Part[TrainingState] = Part(
+    "node", lambda node: None if node.snapshot is None else node.snapshot.training
 )
 
 

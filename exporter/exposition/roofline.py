@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge
 from exporter.exposition.labels import Label
 from exporter.exposition.parts import CEILINGS, FLOPS_BOUNDS, ROOFLINE, SHARE, TOTALS, Rows
@@ -101,14 +99,17 @@ FAMILIES: tuple[Family, ...] = (
         "derived as gpu_flops_total",
         ROOFLINE.one(lambda r: r.total_flops_per_second),
     ),
-    *(
-        gauge(
-            f"gpu_flops_{end}_per_second",
-            f"Operations per second over the last poll interval, {words}.",
-            f"derived as gpu_flops_{end}_total",
-            FLOPS_BOUNDS.one(attrgetter(end)),
-        )
-        for end, words in (("lower", "at least"), ("upper", "at most"))
+    gauge(
+        "gpu_flops_lower_per_second",
+        "Operations per second over the last poll interval, at least.",
+        "derived as gpu_flops_lower_total",
+        FLOPS_BOUNDS.one(lambda b: b.lower),
+    ),
+    gauge(
+        "gpu_flops_upper_per_second",
+        "Operations per second over the last poll interval, at most.",
+        "derived as gpu_flops_upper_total",
+        FLOPS_BOUNDS.one(lambda b: b.upper),
     ),
     gauge(
         "gpu_stated_flops_per_second",

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge
-from exporter.exposition.labels import Label, ends_of
+from exporter.exposition.labels import Label, lower, upper
 from exporter.exposition.parts import ACTIVITY, ROOFLINE, SATURATION, TOTALS
 from exporter.model.snapshot import TIME_PARTS
 
@@ -17,7 +15,6 @@ RESOURCE = Label("resource", ("sm", "tensor", "fma", "fp64", "int", "dram"))
 ESTIMATED = Label("resource", ("tensor", "fma", "dram"))
 PART = Label("part", TIME_PARTS)
 
-_ENDS = (("lower", "least"), ("upper", "most"))
 _OVER_POLL = "measured over the last poll interval."
 _READABLE = (
     "of the units that can be read; a kernel limited by another unit (special functions, shared "
@@ -116,25 +113,33 @@ FAMILIES: tuple[Family, ...] = (
         "integral of gpu_saturation_ratio since the exporter started",
         TOTALS.one(lambda t: t.saturation_seconds),
     ),
-    *(
-        core_gauge(
-            f"gpu_saturation_{end}_ratio",
-            f"Saturation is at {words} this, {_READABLE}. {_WINDOW}",
-            f"derived: max of the {end} bounds of each unit; where not measured, from utilization "
-            "and stated work",
-            SATURATION.one(attrgetter(f"bounds.{end}")),
-        )
-        for end, words in _ENDS
+    core_gauge(
+        "gpu_saturation_lower_ratio",
+        f"Saturation is at least this, {_READABLE}. {_WINDOW}",
+        "derived: max of the lower bounds of each unit; where not measured, from utilization and "
+        "stated work",
+        SATURATION.one(lambda s: s.bounds.lower),
     ),
-    *(
-        gauge(
-            f"gpu_resource_saturation_{end}_ratio",
-            f"Activity of a unit that is not measured is at {words} this. {_WINDOW}",
-            "derived from what contains it: SM or engine activity where measured, else from the "
-            "driver's utilization and the work that jobs state",
-            SATURATION.by_label(RESOURCE, ends_of("unmeasured", end)),
-        )
-        for end, words in _ENDS
+    core_gauge(
+        "gpu_saturation_upper_ratio",
+        f"Saturation is at most this, {_READABLE}. {_WINDOW}",
+        "derived: max of the upper bounds of each unit; where not measured, from utilization and "
+        "stated work",
+        SATURATION.one(lambda s: s.bounds.upper),
+    ),
+    gauge(
+        "gpu_resource_saturation_lower_ratio",
+        f"Activity of a unit that is not measured is at least this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the work that jobs state",
+        SATURATION.by_label(RESOURCE, lambda s: lower(s.unmeasured)),
+    ),
+    gauge(
+        "gpu_resource_saturation_upper_ratio",
+        f"Activity of a unit that is not measured is at most this. {_WINDOW}",
+        "derived from what contains it: SM or engine activity where measured, else from the "
+        "driver's utilization and the work that jobs state",
+        SATURATION.by_label(RESOURCE, lambda s: upper(s.unmeasured)),
     ),
     gauge(
         "gpu_resource_saturation_estimate_ratio",

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-
 from exporter.exposition.family import Family, core_counter, core_gauge, counter, gauge, info
-from exporter.exposition.labels import Label, ends_of, flag, text
+from exporter.exposition.labels import Label, flag, lower, text, upper
 from exporter.exposition.parts import COLLECTIVES, LOADER, RANK, RANK_TOTALS, SHARE, TOTALS, Rows
 from exporter.model.snapshot import Rank
 from exporter.model.training import RAS_STATES, TRAINING_PHASES
@@ -18,7 +16,6 @@ _SINCE = ", added up since the first report"
 PHASE = Label("phase", TRAINING_PHASES)
 METHOD = Label("method", ("client", "procfs"))
 
-_ENDS = (("lower", "Least"), ("upper", "Greatest"))
 _CAN_HAVE_WAITED = (
     "share of the last window of 10 s or longer in which this GPU can have sat idle while its job "
     "waited for data, found without CUDA events in the job."
@@ -140,24 +137,31 @@ FAMILIES: tuple[Family, ...] = (
         "host clock when the report came in",
         RANK.one(lambda r: r.last_report_timestamp_seconds),
     ),
-    *(
-        core_gauge(
-            f"gpu_inferred_data_stall_{end}_ratio",
-            f"{word} {_CAN_HAVE_WAITED}",
-            _INFERRED,
-            SHARE.by_label(METHOD, ends_of("data_stall", end)),
-        )
-        for end, word in _ENDS
+    core_gauge(
+        "gpu_inferred_data_stall_lower_ratio",
+        f"Least {_CAN_HAVE_WAITED}",
+        _INFERRED,
+        SHARE.by_label(METHOD, lambda s: lower(s.data_stall)),
     ),
-    *(
-        core_counter(
-            f"gpu_inferred_data_stall_{end}_seconds_total",
-            f"{word} time for which this GPU sat idle while its job waited for data, found without "
-            "CUDA events in the job.",
-            _COUNTED,
-            TOTALS.by_label(METHOD, attrgetter(f"data_stall_{end}_seconds")),
-        )
-        for end, word in _ENDS
+    core_gauge(
+        "gpu_inferred_data_stall_upper_ratio",
+        f"Greatest {_CAN_HAVE_WAITED}",
+        _INFERRED,
+        SHARE.by_label(METHOD, lambda s: upper(s.data_stall)),
+    ),
+    core_counter(
+        "gpu_inferred_data_stall_lower_seconds_total",
+        "Least time for which this GPU sat idle while its job waited for data, found without CUDA "
+        "events in the job.",
+        _COUNTED,
+        TOTALS.by_label(METHOD, lambda t: t.data_stall_lower_seconds),
+    ),
+    core_counter(
+        "gpu_inferred_data_stall_upper_seconds_total",
+        "Greatest time for which this GPU sat idle while its job waited for data, found without "
+        "CUDA events in the job.",
+        _COUNTED,
+        TOTALS.by_label(METHOD, lambda t: t.data_stall_upper_seconds),
     ),
 )
 

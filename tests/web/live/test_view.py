@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from exporter.cli.status import render
 from exporter.model.reading import XidRecord
-from exporter.model.snapshot import Bounds, Gpu, Rank, Snapshot, SourceState
-from exporter.web.columns import readings
+from exporter.model.snapshot import Bounds, Gpu, Rank, Recent, Snapshot, SourceState
+from exporter.web.columns import likely_range, readings
 from exporter.web.live.rows import values_of
 from exporter.web.live.view import NodeView, node_view
+from exporter.web.wording.facts import WIDEST_BAND_RATIO
 from tests import snapshots
 
 
@@ -256,3 +258,63 @@ def test_a_scheduler_that_cannot_be_read_is_named() -> None:
     kubelet = SourceState(up=False, failures_total=9, age_seconds=720.0)
     said = view(replace(node, sources={**node.sources, "kubernetes": kubelet}))["measure"]
     assert said.splitlines()[1:] == ["Kubernetes cannot be read: what was known 12 min ago stays."]
+
+
+# A GPU whose compute units nothing measures: what is certain comes first
+
+
+def bounded(lower: float, upper: float, dram: float | None = 0.3) -> Gpu:
+    """A T4 whose saturation is between these bounds."""
+    gpu = snapshots.t4_estimate()
+    (share,) = gpu.shares
+    assert share.saturation is not None
+    bounds = Bounds(lower, upper)
+    recent = Recent(
+        seconds=10.0,
+        utilization_ratio=0.97,
+        saturation_bounds=bounds,
+        estimates={} if dram is None else {"dram": dram},
+    )
+    saturation = replace(share.saturation, bounds=bounds)
+    return shared(gpu, recent=recent, saturation=saturation)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "known"),
+    [
+        (0.0, 0.99, False),
+        (0.05, 0.951, False),
+        (0.0, WIDEST_BAND_RATIO, True),
+        (0.1, 1.0, True),
+        (0.3, 0.99, True),
+    ],
+)
+def test_a_band_wider_than_nine_tenths_is_not_known(
+    lower: float, upper: float, known: bool
+) -> None:
+    """In the columns of page and history, in the row's words and bar, and in `status`."""
+    gpu = bounded(lower, upper)
+    snapshot = snapshots.snapshot(gpu)
+    found = readings(gpu, gpu.shares[0], (), snapshot.timestamp_seconds)
+    (saturation,) = (each for each in render.COLUMNS if each.header == "SAT")
+    cell = saturation.cell(render.view(snapshot).gpus[0]).text
+    shown = row(gpu)
+
+    assert ("saturation_lower" in found, "saturation_upper" in found) == (known, known)
+    assert ("saturation_upper" in shown["values"]) is known
+    assert ("saturation not known" in shown["words"]["saturated"]) is not known
+    assert (cell == "not known") is not known
+    assert ("to 99 %" in json.dumps(view(snapshot))) is (known and upper == 0.99)
+
+
+@pytest.mark.parametrize("dram", [0.375, None])
+def test_the_headline_and_the_row_have_one_range_of_memory(dram: float | None) -> None:
+    """The likely range around its estimate; nothing of memory without an estimate."""
+    gpu = bounded(0.0, 0.99, dram)
+    headline = view(snapshots.snapshot(gpu))["headline"]
+    range_ = likely_range(dram or 0.0)
+    said = f", memory {100 * range_.lower:.0f} to {100 * range_.upper:.0f} % busy" if dram else ""
+
+    assert f"97 % used{said}, " in headline
+    assert headline.endswith("; what its compute units do is not measured")
+    assert row(gpu)["words"]["saturated"] == f"saturation not known{said}"

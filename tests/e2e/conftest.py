@@ -20,7 +20,7 @@ from tests.e2e.processes import Process
 from tests.e2e.prometheus import PrometheusServer
 from tests.fake_nvml import FakeNvml
 
-SLOWEST = ("test_page", "test_containers", "test_gpu_faults", "test_web_config")
+SLOWEST = ("test_page", "test_containers", "test_gpu_faults", "test_web_config", "test_prometheus")
 
 StartDaemon = Callable[..., Daemon]
 MakeDriver = Callable[..., FakeNvml]

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import COMMAND, Daemon, Page
 from tests.fake_cupti import FakeCupti, uuid_of
+from tests.waiting import wait_until
 
 P = ".avg.pct_of_peak_sustained_elapsed"
 SAMPLED = [
@@ -101,3 +102,28 @@ def test_a_child_that_is_killed_costs_readings_for_some_seconds(sample: Sample) 
     assert all(scrape.page.value("gpu_up", gpu="0") == 1 for scrape in watch.scrapes)
     assert watch.counters_fell() == []
     assert len(daemon.lines("killed by signal 9")) == 1
+
+
+@pytest.mark.slow
+def test_the_daemon_ends_with_its_child(sample: Sample) -> None:
+    daemon, fake = sample()
+    daemon.page_when(is_measured, "measured")
+    (child,) = children(daemon)
+
+    os.kill(daemon.pid, signal.SIGTERM)
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), what="the child's end")
+
+    assert fake.calls()[-1] == "cuptiProfilerDeInitialize"
+
+
+@pytest.mark.slow
+def test_signals_do_not_end_a_daemon_without_such_counters(
+    make_driver: MakeDriver, start: StartDaemon
+) -> None:
+    daemon = start(make_driver({"devices": [{"product": "h100-sxm"}]}), wait_for=1)
+
+    done = lend(daemon, "pause")
+
+    line = "no source of this daemon has counters that a profiler needs\n"
+    assert (done.returncode, done.stdout) == (0, line), done.stderr
+    assert daemon.metrics().value("gpu_up", gpu="0") == 1

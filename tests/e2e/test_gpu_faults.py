@@ -7,6 +7,8 @@ import statistics
 import time
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import MakeDriver, StartDaemon
 from tests.e2e.daemons import SHOWN_WHILE_DOWN, Watch
 from tests.e2e.processes import retry_once
@@ -53,6 +55,10 @@ def _back_after(watch: Watch, gpu: int, lifted: float) -> float:
         if scrape.at > lifted and page.value("gpu_up", gpu=str(gpu)) and page.readings(gpu):
             return scrape.at - lifted
     raise AssertionError(f"GPU {gpu} did not come back")
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.time()))
 
 
 @retry_once
@@ -148,3 +154,32 @@ def test_scrapes_do_not_wait_for_a_driver_that_hangs(
     assert sum(driver.calls().values()) - before <= 4
     driver.update(faults=[])
     wait_until(lambda: daemon.get("/-/ready").status == 200, 10, "all GPUs are back")
+
+
+@pytest.mark.slow
+@retry_once
+def test_every_call_hung(make_driver: MakeDriver, start: StartDaemon) -> None:
+    """/metrics answers at once, shows every GPU as down, and all are back within 10 s."""
+    driver = make_driver({"devices": {"count": 4, "template": BUSY}})
+    daemon = start(driver, wait_for=4)
+    threads_before = daemon.threads()
+    with daemon.watch() as watch:
+        driver.update(faults=[fault("*", hang=True)])
+        began = time.time()
+        _sleep_until(began + STALE_SECONDS + ALLOWANCE_SECONDS + 1)
+        assert daemon.threads() <= threads_before + 4
+        ready = daemon.get("/-/ready")
+        assert (ready.status, len(ready.text.splitlines())) == (503, 1)
+        assert daemon.get("/-/healthy").status == 200
+        assert daemon.get("/").status == 200
+        assert daemon.get("/api/v1/gpus").status == 200
+        driver.update(faults=[])
+        lifted = time.time()
+        daemon.wait_for_gpus(4, RECOVERY_SECONDS)
+        time.sleep(1.5)
+    for gpu in range(4):
+        _check_down(watch, gpu, began + STALE_SECONDS + ALLOWANCE_SECONDS, lifted)
+        assert _back_after(watch, gpu, lifted) <= RECOVERY_SECONDS
+    assert watch.counters_fell() == []
+    assert sorted(scrape.seconds for scrape in watch.scrapes)[len(watch.scrapes) // 2] < 0.1
+    assert daemon.get("/-/ready").status == 200

@@ -14,7 +14,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from tests.e2e.conftest import MakeDriver, StartDaemon
-from tests.e2e.daemons import COMMAND, Daemon, Page, StreamClient
+from tests.e2e.daemons import COMMAND, Daemon, Page
 from tests.e2e.processes import Process, retry_once
 from tests.fake_nvml import fault
 from tests.waiting import wait_until
@@ -74,6 +74,7 @@ def _wait_until_hung(daemon: Daemon, gpus: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("signal", "hung"),
     [
+        pytest.param(SIGTERM, (), marks=pytest.mark.slow, id="TERM"),
         pytest.param(SIGTERM, ("0", "1"), id="TERM-all-hung"),
         pytest.param(SIGINT, ("0",), id="INT-one-hung"),
     ],
@@ -82,22 +83,15 @@ def _wait_until_hung(daemon: Daemon, gpus: tuple[str, ...]) -> None:
 def test_stops_within_two_seconds(
     make_driver: MakeDriver, start: StartDaemon, signal: Signals, hung: tuple[str, ...]
 ) -> None:
-    """SIGTERM and SIGINT end it with exit code 0 while calls of the driver hang, and the open
-    streams with it, properly."""
+    """SIGTERM and SIGINT end it with exit code 0, also while calls of the driver hang."""
     driver = make_driver(TWO_GPUS)
     daemon = start(driver, wait_for=2)
-    viewers = [StreamClient(daemon.port) for _ in range(10)]
-    for viewer in viewers:
-        viewer.read_until(b"event: snapshot")
     driver.update(faults=[fault("*", gpu=int(gpu), hang=True) for gpu in hung])
-    _wait_until_hung(daemon, hung)
+    if hung:
+        _wait_until_hung(daemon, hung)
     code, seconds = daemon.stop(signal)
     assert code == 0, daemon.lines()
     assert seconds < STOP_SECONDS
-    for viewer in viewers:
-        viewer.read_to_end()
-        viewer.close()
-        assert viewer.data.endswith(b"0\r\n\r\n")
     assert daemon.lines("msg=stopped") == daemon.lines()[-1:]
     assert not daemon.lines("Traceback")
 

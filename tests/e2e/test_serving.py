@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +20,11 @@ from tests.dashboards.test_serving import PAGE, PAGES, RATES
 from tests.dashboards.test_sums import substituted
 from tests.e2e.conftest import MakeDriver, StartDaemon, StartPrometheus
 from tests.e2e.processes import retry_once
-from tests.e2e.prometheus import PrometheusServer, wait_until_right
-from tests.e2e.test_dcgm_page import GIVEN, H100, T4, kubelet
+from tests.e2e.prometheus import PrometheusServer
+from tests.e2e.test_dcgm_page import GIVEN, H100, T4
 from tests.serving import serving as served
-from tests.sources.workload.kubernetes.messages import container, pod
+from tests.sources.workload.kubernetes.kubelet import LIST, FakeKubelet
+from tests.sources.workload.kubernetes.messages import Message, container, pod, pod_resources
 
 SECONDS = 40.0
 """From the first scrape: rates are over 5 s."""
@@ -82,6 +86,24 @@ def configuration(exporter: int, servers: int) -> str:
     config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s"}
     config["scrape_configs"].append(ours)
     return yaml.safe_dump(config)
+
+
+@contextmanager
+def kubelet(*pods: Message) -> Iterator[str]:
+    """The flag that leads to a kubelet which gave GPUs to pods."""
+    with tempfile.TemporaryDirectory(prefix="kubelet-") as folder:
+        served = FakeKubelet(Path(folder) / "kubelet.sock", LIST, pod_resources(*pods))
+        served.start()
+        yield f"--kubernetes.socket={served.path}"
+        served.stop()
+
+
+def wait_until_right(wrong: Callable[[], Sequence[str]], seconds: float) -> None:
+    """Ask again and again what is wrong; fail with what still is after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while (problems := wrong()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert not problems, "\n".join(problems)
 
 
 def _seen(server: PrometheusServer, expression: str) -> dict[str, float]:

@@ -7,12 +7,13 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from exporter.derive.saturation import estimated, measured
+from exporter.derive.saturation import DRAM_MARGIN_RATIO, estimated, measured
 from exporter.derive.timeparts import time_parts
 from exporter.derive.units import has_tensor_cores
 from exporter.model.reading import Activity, Device, Utilization
@@ -271,3 +272,86 @@ def test_which_boards_were_checked(
     """V100, T4 and B300 bracket the data-centre boards since Volta."""
     device = Device(index=0, uuid="GPU-a", name=name, compute_capability=capability)
     assert memory_utilization_use(device) == use
+
+
+HIDEABLE = ("engine", "sm", "tensor", "fp64", "fp32", "fp16", "dram")
+
+
+@st.composite
+def consistent(draw: st.DrawFn) -> tuple[Activity, Utilization]:
+    """What one interval of real hardware can show: pipe <= SM <= engine <= utilization."""
+    utilization = draw(RATIO)
+    engine = draw(RATIO) * utilization
+    sm = draw(RATIO) * engine
+    memory = draw(RATIO)
+    return (
+        Activity(
+            source="gpm",
+            seconds=1.0,
+            engine=engine,
+            sm=sm,
+            tensor=draw(RATIO) * sm,
+            fp64=draw(RATIO) * sm,
+            fp32=draw(RATIO) * sm,
+            fp16=draw(RATIO) * sm,
+            integer=draw(RATIO) * sm,
+            dram=draw(RATIO) * min(1.0, max(utilization, memory + DRAM_MARGIN_RATIO)),
+        ),
+        Utilization(
+            ratio=utilization,
+            upper_ratio=utilization,
+            seconds=1.0,
+            memory_ratio=memory,
+            memory_upper_ratio=memory,
+        ),
+    )
+
+
+@given(
+    peak_flops=st.floats(1e12, 1e16),
+    peak_bytes=st.floats(1e11, 1e13),
+    compute=st.floats(1e-3, 1.0),
+    memory=st.floats(1e-3, 1.0),
+)
+def test_saturation_is_the_distance_to_the_roof(
+    peak_flops: float, peak_bytes: float, compute: float, memory: float
+) -> None:
+    """F / min(F_peak, I x B_peak) = max(F / F_peak, B / B_peak), which is what is measured."""
+    flops, transferred = compute * peak_flops, memory * peak_bytes
+    roof = min(peak_flops, flops / transferred * peak_bytes)
+    activity = Activity("gpm", 1.0, 1.0, 1.0, None, memory, compute, 0.0, 0.0, 0.0)
+    assert measured(activity, (9, 0)).ratio == pytest.approx(flops / roof)
+
+
+@given(
+    case=consistent(),
+    hidden=st.sets(st.sampled_from((*HIDEABLE, "integer")), min_size=1),
+    capability=CAPABILITIES,
+    overlap=RATIO,
+    with_utilization=st.booleans(),
+)
+def test_the_truth_lies_inside_the_bounds(
+    case: tuple[Activity, Utilization],
+    hidden: set[str],
+    capability: tuple[int, int] | None,
+    overlap: float,
+    with_utilization: bool,
+) -> None:
+    """Hiding counters of a complete reading never puts the true value outside the bounds."""
+    assume(hidden != {"integer"})
+    truth, driver = case
+    values = {name: getattr(truth, name) for name in (*HIDEABLE, "integer")}
+    fma = max(values["fp32"], values["fp16"])
+    if capability is None or capability >= (8, 6):
+        fma += overlap * (min(values["sm"], values["fp32"] + values["fp16"]) - fma)
+    true = {**values, "fma": fma, "int": values["integer"]}
+    absent: dict[str, Any] = dict.fromkeys(hidden)
+    seen = measured(
+        replace(truth, **absent),
+        capability,
+        utilization=driver if with_utilization else None,
+    )
+    saturation = max(true[name] for name in ("tensor", "fma", "fp64", "int", "dram"))
+    assert seen.bounds.lower <= saturation <= seen.bounds.upper + 1e-12
+    for resource, bounds in seen.unmeasured.items():
+        assert bounds.lower <= true[resource] <= bounds.upper + 1e-12

@@ -18,7 +18,7 @@ from roofline_job import degraded
 from roofline_job.captures import CAPTURES
 from roofline_job.cuda_idle import FREE_EVENTS, MEASURED_PHASES, PAIRS, IdleMeter
 from tests.training.conftest import begin_anew
-from tests.training.scripted_cuda import MS, ScriptedGpu
+from tests.training.scripted_cuda import MS, ScriptedGpu, Stream
 
 forks = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 """Python warns of a fork beside threads, which a parallel test run has."""
@@ -478,3 +478,46 @@ def test_random_scripts_agree_with_the_definition(script: list[Any], collecting:
             spans = player.own.get(phase, [])
             assert meter.idle_ns[phase] == _outside(spans, busy)
             assert meter.idle_ns[phase] <= sum(end - begin for begin, end in spans)
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 50),  # the wait for the batch
+        st.lists(st.tuples(st.integers(0, 10), st.integers(0, 60)), max_size=4),  # host, kernel
+        st.booleans(),  # loss.item()
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def _run_loop(gpu: ScriptedGpu, meter: IdleMeter | None, steps: list[Any]) -> tuple[int, int]:
+    """Return (time until all work is done, host wait), in nanoseconds; no waits without a meter."""
+    began_ns = gpu.now_ns
+    waited_ns = 0
+    stream: Stream = gpu.default_stream(0)
+    for wait_ms, kernels, synchronizes in steps:
+        if meter is not None:
+            _wait(gpu, meter, wait_ms)
+            waited_ns += wait_ms * MS
+        for host_ms, kernel_ms in kernels:
+            gpu.host(host_ms)
+            stream.launch(kernel_ms * MS)
+        if synchronizes:
+            stream.synchronize()
+    stream.synchronize()
+    return gpu.now_ns - began_ns, waited_ns
+
+
+@settings(max_examples=3 * settings().max_examples)
+@given(_STEPS)
+def test_exposed_stall_and_host_wait_bracket_what_can_be_recovered(steps: list[Any]) -> None:
+    """S <= C* <= W for every loop with one stream whose host and GPU meet at launches and syncs."""
+    with _scripted() as gpu:
+        meter = _meter()
+        with_waits_ns, waited_ns = _run_loop(gpu, meter, steps)
+        gpu.host(1e6)
+        meter.collect()
+        without_ns, _ = _run_loop(gpu, None, steps)
+        recoverable_ns = with_waits_ns - without_ns
+        assert meter.idle_ns["data"] <= recoverable_ns <= waited_ns

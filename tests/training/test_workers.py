@@ -246,3 +246,16 @@ def test_a_kernel_that_shows_nothing_is_no_error(
     assert activity.whole()["cores"] >= 1
     activity.pass_by({"data": 3 * 10**9}, 4 * 10**9, 4, list)
     assert activity.recent() == {}
+
+
+def test_the_quota_of_a_container_counts_for_a_group_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a namespace of its own the container's group is the root."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("0::/init\n", encoding="utf-8")
+    (tmp_path / "cpu.max").write_text("200000 100000", encoding="utf-8")
+    (tmp_path / "cpu.stat").write_text("usage_usec 1000000", encoding="utf-8")
+    monkeypatch.setattr(workers, "PROC", str(tmp_path))
+    monkeypatch.setattr(workers, "CGROUPS", str(tmp_path))
+    assert workers.quota() == (2.0, 1.0)

@@ -215,3 +215,50 @@ def test_points_are_in_order_and_within_what_was_read(
     assert found[-1][0] == pytest.approx(now, abs=0.01)
     known = [watts for _, watts in readings if watts is not None]
     assert {watts for _, watts in found} <= {None, *known}
+
+
+def test_one_point_for_each_reading() -> None:
+    """At one reading a second, however jittery, each is a point of its own."""
+    history = History()
+    times = [0.0, 1.02, 1.99, 3.0, 4.3, 4.95]
+    for number, seconds in enumerate(times):
+        history.add(at(seconds, with_power(100.0 + number)))
+    assert powers(history) == [(time, 100.0 + number) for number, time in enumerate(times)]
+
+
+def test_of_fast_readings_the_newest_is_kept() -> None:
+    """Ten readings a second make one point."""
+    history = History()
+    for number in range(20):
+        history.add(at(number / 10, with_power(float(number))))
+    assert powers(history) == [(0.9, 9.0), (1.9, 19.0)]
+
+
+def test_slow_readings_come_as_they_are() -> None:
+    """At one reading every 10 s there are 90 points in 15 minutes, and no holes."""
+    history = History()
+    for number in range(200):
+        history.add(at(10.0 * number, with_power(float(number))))
+    found = powers(history)
+    assert found == [(10.0 * number, float(number)) for number in range(110, 200)]
+
+
+def test_the_ring_is_full_after_15_minutes() -> None:
+    """Older points make room, and the newest are in order."""
+    history = History()
+    for seconds in range(POINTS + 250):
+        history.add(at(seconds, with_power(float(seconds))))
+    found = powers(history)
+    assert found == [(second, float(second)) for second in range(250, POINTS + 250)]
+    assert powers(history, since=NOW + 1146.5) == [(1147, 1147), (1148, 1148), (1149, 1149)]
+    assert powers(history, since=NOW + 5000) == []
+
+
+def test_a_share_is_busy_as_its_counters_say() -> None:
+    """An instance has no utilization of the driver's: what its engine says stands for it."""
+    history = History()
+    gpu = snapshots.h100_mig(2)
+    history.add(at(0, gpu))
+    series = history.series(gpu.device.uuid, 1)
+    assert series is not None
+    assert series.columns["utilization"] == series.columns["engine"] == [pytest.approx(0.985)]

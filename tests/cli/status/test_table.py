@@ -18,7 +18,8 @@ from exporter.cli.snapshot_reader import read_answer
 from exporter.cli.status.render import rendered, view
 from exporter.cli.terminal.screen import Screen
 from exporter.errors import SourceError
-from exporter.model.snapshot import Gpu, Rank
+from exporter.model.reading import Memory, Utilization, Vitals
+from exporter.model.snapshot import Bounds, Gpu, Rank, Saturation, Snapshot
 from exporter.web.api.read import snapshot_of
 from tests import snapshots
 from tests.cli.status.answers import HOSTILE, NODE, answer_of, assert_fits, lines_of, node, row
@@ -216,3 +217,59 @@ def test_an_answer_of_a_newer_version_is_read() -> None:
     newer = node() | {"schema_version": 2, "cooling": {"fans": 3}}
     newer["gpus"][0]["shares"][0]["mood"] = "good"
     assert lines_of(newer) == lines_of(node())
+
+
+ratios = st.none() | st.floats(0, 1e6, allow_nan=False)
+
+
+amounts = st.none() | st.floats(0, 1e99, allow_nan=False)
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> Gpu:
+    """A GPU of some kind with readings of any size and any text."""
+    example = draw(st.sampled_from([gpu for each in EXAMPLES.values() for gpu in each.gpus]))
+    lower, upper = draw(st.floats(0, 1e6)), draw(st.floats(0, 1e6))
+    shares = tuple(
+        replace(
+            share,
+            utilization=Utilization(draw(st.floats(0, 1e6)), 1.0, 1.0, None, None),
+            memory=Memory(draw(st.integers(0, 2**63)), draw(st.integers(0, 2**63)), 0),
+            saturation=Saturation(
+                draw(st.sampled_from(["gpm", "dcgm", "estimate"])),
+                True,
+                Bounds(lower, upper),
+                draw(ratios),
+                draw(st.none() | texts),
+            ),
+            held=draw(st.none() | st.booleans()),
+            limiter=draw(st.none() | texts),
+            totals=replace(
+                share.totals,
+                last_busy_timestamp_seconds=draw(amounts),
+                idle_for_seconds=draw(amounts),
+                held_idle_seconds=draw(amounts),
+            ),
+        )
+        for share in example.shares
+    )
+    vitals = Vitals(power_watts=draw(amounts), temperature_celsius=draw(amounts))
+    return replace(
+        example,
+        device=replace(
+            example.device, index=draw(st.integers(0, 2**40)), name=draw(texts), source=draw(texts)
+        ),
+        down_reason=draw(st.none() | texts),
+        vitals=vitals if example.up else None,
+        shares=shares,
+    )
+
+
+@given(st.lists(gpus(), max_size=4), st.integers(1, 200), st.none() | texts)
+def test_no_line_is_wider_than_the_terminal(
+    some: list[Gpu], columns: int, problem: str | None
+) -> None:
+    """Nothing wraps and nothing unprintable is printed, whatever a driver says."""
+    answer = answer_of(Snapshot(1.0, tuple(some), {}, problem))
+
+    assert_fits(lines_of(answer, columns), columns)

@@ -455,3 +455,20 @@ def test_what_holds_for_all_holds_for_each() -> None:
     assert notes.of("GPU-b", None) is None
     notes.note(EVERYWHERE, "missing", "install it")
     assert notes.of("GPU-b", None) == notes.of("GPU-a", 1) == StateNote("missing", "install it")
+
+
+def test_a_line_of_a_gigabyte_ends_the_child(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither kept nor read to its end."""
+    made = bench("endless_line")
+    gpu = made.open()
+    gpu.read()
+
+    made.step_until(lambda: made.supervisor.generation == 1 and made.supervisor.pid is None)
+    gpu.read()
+
+    assert warnings(caplog) == [
+        "dcgm: its child process wrote more than makes sense and was killed"
+    ]
+    assert gpu.journal.states == {"dcgm": "unreachable"}

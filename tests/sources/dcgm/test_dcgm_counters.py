@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.exposition.dcgm import NAMES, Names
+from exporter.exposition.dcgm.page import DcgmPage
 from exporter.model.readers import CounterState
 from exporter.model.reading import Activity, Device, Instance
 from exporter.sources.counters.child_counters import ChildCounters
@@ -26,6 +28,7 @@ from exporter.sources.dcgm.renewal import LOOK_SECONDS
 from exporter.sources.dcgm.scrape import NothingThere, ScrapeFailed, Target
 from exporter.sources.interface import CounterOptions, OpenedGpu
 from exporter.sources.reading_state import Journal
+from tests import snapshots
 from tests.clocks import ManualClock
 from tests.sources.dcgm.pages import FULL, OTHER, READINGS, STOCK, UUID, Rows, page
 from tests.sources.dcgm.turns import Turns
@@ -435,3 +438,80 @@ def test_a_hostengine_is_asked_instead_of_a_page() -> None:
     found = prepare(CounterOptions(dcgm_url=URL, dcgm_host="localhost:5555"), clock)
     assert isinstance(found, ChildCounters)
     assert found.state is None
+
+
+def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
+    """Its counters are integrated again within 30 s."""
+    bench = Bench(30.0)
+    bench.round(100)
+    bench.exporter.interval = 1.0
+    bench.round(30)
+
+    (found,) = bench.round().values()
+    assert found.integrable
+
+
+def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
+    """No state, no failure, no log line; the retries back off to 60 s."""
+    caplog.set_level(logging.INFO)
+    bench = Bench(url=None)
+    bench.exporter.failure = REFUSED
+    bench.round(600)
+
+    assert bench.exporter.target == Target(USUAL_URL, procfs=Path("/proc"))
+    assert (bench.state, bench.source.state) == (None, None)
+    gaps = [b - a for a, b in zip(bench.exporter.scrapes, bench.exporter.scrapes[1:], strict=False)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 60.0
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("failure", [ScrapeFailed("it answers 404"), NotDcgm("no DCGM")])
+def test_something_else_at_the_usual_address(
+    caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    """It is ignored, with one line in the log."""
+    bench = Bench(url=None)
+    bench.exporter.failure = failure
+    bench.round(300)
+
+    assert (bench.state, bench.source.state) == (None, None)
+    assert caplog.messages == [f"{USUAL_URL}: no counters of DCGM: {failure}"]
+
+
+@pytest.mark.parametrize(("url", "state"), [(URL, "unreachable"), (None, None)])
+@pytest.mark.parametrize("names", NAMES)
+def test_our_own_page_is_refused(
+    names: Names,
+    url: str | None,
+    state: str | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One log line, whether the page is configured or found; nothing on it is a reading."""
+    gpu = snapshots.h100_training()
+    node = snapshots.snapshot(replace(gpu, device=replace(gpu.device, uuid=UUID)))
+    own = DcgmPage(names, "node-1").render(node).decode()
+    assert f'DCGM_FI_PROF_PCIE_TX_BYTES{{gpu="0",UUID="{UUID}"' in own
+    monkeypatch.setattr(Exporter, "get", lambda *_: own)
+    bench = Bench(url=url)
+
+    assert bench.round(20) == {}
+    assert bench.state == state
+    reason = "its page was made by a roofline-exporter, not by DCGM"
+    assert caplog.messages == [f"{url or USUAL_URL}: no counters of DCGM: {reason}"]
+
+
+def test_fields_that_vanish_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    """DCGM leaves its rows out while another program has the GPU's counters."""
+    bench = Bench()
+    bench.round(5)
+    bench.exporter.gpus = (Rows({}),)
+    bench.round(2)
+    assert bench.state == "unsupported"
+    assert bench.round() == {}
+    bench.exporter.gpus = (Rows(FULL),)
+    bench.round(8)
+
+    assert bench.state is None
+    assert caplog.messages == ["GPU 0 cannot be read in part: dcgm (unsupported)"]

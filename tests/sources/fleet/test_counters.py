@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.errors import DeviceGone
 from exporter.model.reading import Activity, Device, Utilization, Vitals
@@ -299,3 +301,36 @@ def test_a_little_work_may_be_rounded_away() -> None:
     dead = Dead(Journal("GPU 0"))
     found = [dead.read(STOCK, 30.0 * turn, working=True, step=0.02) for turn in range(5000)]
     assert all(found)
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.sampled_from([DEAD, ALIVE]), st.floats(0.1, 2.0)), max_size=60
+    )
+)
+def test_nothing_is_refused_without_a_long_contradiction(
+    reads: list[tuple[bool, Activity, float]],
+) -> None:
+    """Neither work that begins or ends, nor an idle GPU: three seconds since the last sign of life,
+    and three readings."""
+    dead = Dead(Journal("GPU 0"))
+    now, contradicted, count = 0.0, 0.0, 0
+    for working, activity, step in reads:
+        now += step
+        contradicted, count = contradicted + step * working, count + 1
+        if activity is ALIVE:
+            contradicted, count = 0.0, 0
+        if not dead.read(activity, now, working=working, step=step):
+            assert contradicted >= 3.0
+            assert count >= 3
+
+
+def test_a_source_that_skips_a_read_stays() -> None:
+    """Nothing is published for that interval rather than another source's value."""
+    bench = Bench()
+    bench.read()
+    bench.first.answering = set()
+
+    for _ in range(SILENT_READS - 1):
+        found = bench.read()
+        assert (found.sources, found.activities) == ({WHOLE: "first"}, {})

@@ -388,3 +388,15 @@ def test_stopping_does_not_wait_for_the_driver(start: Start) -> None:
 
     assert not stopping.is_alive()
     assert fake.calls().get("nvmlShutdown", 0) == 0
+
+
+def test_without_a_sample_buffer_a_busy_gpu_is_polled_between_rounds(start: Start) -> None:
+    """Polls leave gaps; ten a second narrow them while there is something to miss."""
+    fleet, fake = start(
+        {"devices": [{"utilization": 50, "product": "v100-sxm2", "samples": {"enabled": False}}]}
+    )
+    wait_until(lambda: _reads(fleet))
+    fleet.round(1.0)
+    before = fake.calls()["nvmlDeviceGetUtilizationRates"]
+
+    wait_until(lambda: fake.calls()["nvmlDeviceGetUtilizationRates"] >= before + 5)

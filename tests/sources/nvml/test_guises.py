@@ -6,8 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pynvml
 import pytest
 
+from exporter.derive.clocks import read_clocks
 from exporter.model.reading import Memory
 from exporter.sources.nvml.reader import NvmlReading, NvmlSource
 from exporter.specs import load_specs
@@ -127,3 +129,28 @@ def test_the_hosts_memory_is_no_answer_of_the_driver(open_gpu: Open, procfs: str
     found = read(source, rig)
     assert found.memory == {None: HOST}
     assert not found.answered
+
+
+def test_a_default_clock_below_the_clock_that_it_runs_at(open_gpu: Open) -> None:
+    """An A100's default application clock is 1155 MHz: its ceilings are those at 1410."""
+    rig = open_gpu(product="a100-pcie-40gb", utilization=100)
+    source = rig.source()
+    vitals = read(source, rig).vitals
+    ceilings = BOOK.ceilings(source.device)
+
+    assert pynvml.nvmlDeviceGetDefaultApplicationsClock(rig.handle, pynvml.NVML_CLOCK_SM) == 1155
+    assert ceilings is not None
+    clocks = read_clocks(vitals, ceilings, source.device)
+    assert (clocks.ratio("tensor"), clocks.ratio("fma")) == (1.0, 1.0)
+    assert vitals.throttle_reasons == frozenset()
+
+
+@pytest.mark.parametrize("product", ["t4", "a10"])
+@pytest.mark.parametrize("answer", [None, 0])
+def test_memory_without_a_sensor_has_no_temperature(
+    open_gpu: Open, product: str, answer: int | None
+) -> None:
+    """Some drivers have no such field, some say 0."""
+    rig = open_gpu(product=product, temperature={"memory": answer})
+
+    assert read(rig.source(), rig).vitals.temperatures_celsius.keys() == {"gpu"}

@@ -261,3 +261,13 @@ WELL = 0b0001_10_10_10_10
 def test_fabric_health(summary: int, mask: int, healthy: bool | None) -> None:
     """The summary counts; without one, each known part of the mask must be well."""
     assert fabric_health(summary, mask) is healthy
+
+
+def test_with_mig_the_health_is_the_boards(open_gpu: Open) -> None:
+    """It is read from the board, not from its instances."""
+    rig = open_gpu(mig={"instances": [{"gi": 1}]})
+    health = rig.session().read().health
+
+    assert health is not None
+    assert health.row_remap_pending is False
+    assert health.ecc_errors_total == none("corrected", "uncorrected")

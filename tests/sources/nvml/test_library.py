@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,3 +141,41 @@ def test_an_updated_driver_is_loaded_anew(tmp_path: Path, named: bool) -> None:
 def test_the_fake_library_compiles_without_warnings() -> None:
     """Under -Wall -Wextra -Werror."""
     assert build(extra_flags=("-Werror",)).exists()
+
+
+def test_hanging_initialisation_blocks_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While `nvmlInit` does not return, other threads run, and their calls answer."""
+    fake = FakeNvml(tmp_path, {"faults": [fault("nvmlInit*", hang=True)]}, clock=1e6)
+    fake.activate(monkeypatch)
+    library = Library(str(fake.library))
+    thread = threading.Thread(target=library.start, daemon=True)
+    thread.start()
+    thread.join(0.2)
+
+    assert thread.is_alive()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        library.device_count()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        text("nvmlSystemGetDriverVersion")
+    fake.update(faults=[])
+    thread.join(5)
+    assert not thread.is_alive()
+    assert library.device_count() == 1
+
+
+def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without the driver gives one line with the library's name."""
+    code = (
+        "from exporter.sources.nvml.library import Library\n"
+        "from exporter.errors import LibraryUnavailable\n"
+        "try:\n    Library().start()\nexcept LibraryUnavailable as error:\n    print(error)"
+    )
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    printed = run(code, {})
+    if "cannot be loaded" not in printed:
+        pytest.skip("this machine has the driver's library")
+
+    assert printed.startswith("libnvidia-ml.so.1 cannot be loaded: ")
+    assert printed.count("\n") == 1

@@ -106,3 +106,13 @@ def test_known_totals_fall_only_after_three_seconds_below(
         if known is not None:
             assert known >= last or journal.now - last_at > BELIEVED_AFTER_SECONDS
             last, last_at = known, journal.now
+
+
+@given(st.floats(0, 1e4), st.floats(0, 1e6))
+def test_what_the_hardware_can_do_is_believed(rate: float, seconds: float) -> None:
+    """A counter that was not read for long may have grown as fast as the hardware allows."""
+    journal = Journal("GPU 0")
+    totals = DriverTotals(journal)
+    totals.settled("energy", 0.0, 1e4)
+    journal.now += seconds
+    assert totals.settled("energy", rate * seconds, 1e4) == rate * seconds

@@ -280,3 +280,32 @@ def test_identity_has_no_state(caplog: pytest.LogCaptureFixture) -> None:
     assert journal.states == {}
     assert journal.failures == {"nvml": 1}
     assert caplog.messages == ["GPU 7 cannot be read in part: identity (no permission)"]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
+
+
+def test_what_was_never_possible_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    """A GPU model may answer a sentinel for what it lacks: the state has it, the log not."""
+    journal = Journal("GPU 7")
+    nothing: Probe[int | None] = Probe(journal, "memory", [lambda: None])
+    for _ in range(3):
+        assert nothing() is None
+        journal.log_changes()
+
+    assert journal.states == {"memory": "implausible"}
+    assert warnings(caplog) == []
+
+
+def test_states_are_logged_once_and_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    """That a GPU model lacks a reading is no warning."""
+    caplog.set_level(logging.DEBUG)
+    journal = Journal("GPU 7")
+    for _ in range(3):
+        journal.absent("gpm", "unsupported")
+
+    assert [(entry.levelname, entry.getMessage()) for entry in caplog.records] == [
+        ("DEBUG", "GPU 7: gpm cannot be read: unsupported")
+    ]
+    assert warnings(caplog) == []

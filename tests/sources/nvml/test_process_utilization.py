@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml import processes as module
@@ -166,3 +168,32 @@ def test_a_clock_that_is_set_back(open_gpu: Open, monkeypatch: pytest.MonkeyPatc
     assert read() == {10: None}
     rig.fake.device(0, process_samples=[{"at": -3560, "pid": 10, "sm": 70}])
     assert read() == {10: 0.7}
+
+
+def test_a_list_that_outgrows_its_array(open_gpu: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again, and the room stays."""
+    monkeypatch.setattr(module, "ENTRIES", 2)
+    listed = [{"pid": pid, "sm": 1} for pid in range(100, 150)]
+    read = Reader(open_gpu(processes=listed))
+    read()
+    read.rig.calls()
+    assert set(read().values()) == {0.01}
+    assert read.rig.calls()[CALL] == 1
+
+
+ENTRY = st.tuples(st.integers(0, 5), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+
+
+@given(st.lists(st.lists(ENTRY, max_size=6), max_size=6))
+def test_any_entries_are_ratios_or_nothing(answers: list[list[tuple[int, int, int]]]) -> None:
+    """Whatever the driver writes, a ratio is between 0 and 1."""
+    reader = ProcessUtilization(None, Journal("GPU 0"))
+    for answer in answers:
+        reader._probe = _answering(answer)
+        found = reader.read({1, 2, 3}, complete=True)
+        assert found.keys() <= {1, 2, 3}
+        assert all(0.0 <= ratio <= 1.0 for ratio in found.values())
+
+
+def _answering(answer: list[tuple[int, int, int]]) -> Any:
+    return lambda: answer

@@ -458,3 +458,39 @@ def test_mig_instances(open_gpu: Open, tmp_path: Path, product: str) -> None:
     assert rig.journal.states == {"utilization": "mig"}
     assert rig.calls()["nvmlDeviceGetMemoryInfo_v2"] == 2
     assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.INFO]
+
+
+@pytest.mark.parametrize("call", FAST | SLOW)
+def test_each_call_may_fail(open_gpu: Open, caplog: pytest.LogCaptureFixture, call: str) -> None:
+    """An unknown code is counted each round, logged once, and costs that reading alone."""
+    rig = open_gpu(**BUSY)
+    rig.advance(10)
+    source = rig.source()
+    rig.fake.update(faults=[fault(call, error=999)])
+    for _ in range(3):
+        found = read(source, rig)
+        rig.advance(1)
+
+    assert rig.failures["nvml"] >= 3
+    assert rig.failures["nvml"] % 3 == 0
+    assert len(lines(caplog)) == len(set(lines(caplog))) <= 4
+    celsius = None if call == "nvmlDeviceGetTemperatureV" else 65.0
+    assert found.vitals.temperature_celsius == celsius
+
+
+def test_static_reading_keeps_the_sources(open_gpu: Open) -> None:
+    """The identity is read again without losing the running utilization."""
+    rig = open_gpu(utilization=50)
+    rig.advance(5)
+    source = rig.source()
+    read(source, rig)
+    rig.advance(1)
+    source.read_static()
+    found = vitals(source, rig)
+
+    assert found.utilization is not None
+    assert found.utilization.seconds == pytest.approx(1.0)

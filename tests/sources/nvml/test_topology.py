@@ -138,3 +138,12 @@ def test_hyper_v(tmp_path: Path) -> None:
     sysfs = Machine([], [path], [0], {0: "0-47", 1: "48-95"}, "").write(tmp_path / "sys")
 
     assert placed(sysfs, "00000001:00:00.0")["pci_path"] == ("pci0001:00", "0001:00:00.0")
+
+
+def test_no_call_names_two_gpus(open_machine: Any) -> None:
+    """So no GPU waits for another one, or is taken for lost with it."""
+    opened = open_machine(PCIE_BOX)
+    opened.devices()
+    called = opened.fake.calls()
+
+    assert not [name for name in called if "Topology" in name or "P2P" in name]

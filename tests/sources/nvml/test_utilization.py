@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from exporter.sources.nvml.utilization import (
     SampleBuffer,
     UtilizationReader,
 )
-from tests.fake_nvml import fault, square
+from tests.fake_nvml import fault, mean, square
 from tests.sources.conftest import START, Open
 
 NO_BUFFER = {"enabled": 0}
@@ -184,3 +185,43 @@ def test_entries_without_a_stamp_are_ignored(open_gpu: Open) -> None:
     rig = open_gpu(after=1, raw_samples={"1": [[-START, 77], [0.9, 3], [-START, 78], [0.5, 2]]})
 
     assert SampleBuffer(rig.handle, UTILIZATION).read() == [(START + 0.5, 2), (START + 0.9, 3)]
+
+
+def test_mean_of_the_samples_between_two_reads(open_gpu: Open) -> None:
+    """With the buffer, ratio times seconds is the busy time of the samples, to rounding."""
+    load = square(period=3.7, duty=0.3, high=100)
+    rig = open_gpu(utilization=load)
+    rig.advance(20)
+    found = reader(rig)
+    known(found, rig)
+    busy = covered = 0.0
+    for seconds in (1, 0.4, 2.2, 1, 3):
+        rig.advance(seconds)
+        utilization = known(found, rig)
+        truth = mean(load, rig.monotonic() - seconds, rig.monotonic()) / 100
+        assert truth <= utilization.upper_ratio + 1e-6
+        busy += utilization.ratio * utilization.seconds
+        covered += utilization.seconds
+    first, last = math.floor(20 * 6) / 6, math.floor(27.6 * 6) / 6
+
+    assert covered == pytest.approx(last - first, abs=1e-5)
+    assert busy == pytest.approx(mean(load, first, last) / 100 * covered, abs=0.005 * covered)
+    assert "nvmlDeviceGetUtilizationRates" not in rig.calls()
+
+
+@pytest.mark.parametrize("interval", [5.0, 30.0])
+def test_long_intervals_lose_no_sample(open_gpu: Open, interval: float) -> None:
+    """The buffer holds 17 s: it is read before it is overwritten, clocks too."""
+    load = square(period=14, duty=0.5, high=100)
+    clock = square(period=14, duty=0.5, high=1800, low=600)
+    rig = open_gpu(utilization=load, clocks={"sm": clock})
+    rig.advance(5)
+    found = reader(rig)
+    known(found, rig)
+    for _ in range(4):
+        before = rig.monotonic()
+        utilization = polled(found, rig, interval)
+        truth = mean(load, before, rig.monotonic()) / 100
+        assert utilization.seconds == pytest.approx(interval, abs=0.2)
+        assert utilization.ratio == pytest.approx(truth, abs=0.04)
+        assert truth <= utilization.upper_ratio <= truth + 0.06

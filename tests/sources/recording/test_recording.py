@@ -382,3 +382,20 @@ def test_a_recording_of_any_year_is_read(unix_seconds: float) -> None:
     header = Header("0.1", "nvml", 1.0, iso_time(unix_seconds))
     assert read_header(header_line(header)) == header
     assert header.started_unix_seconds == pytest.approx(unix_seconds, abs=1e-5)
+
+
+def test_a_recording_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    """Unless that was asked for."""
+    path = recording(tmp_path / "r.jsonl")
+    with pytest.raises(FileExistsError):
+        LineFile(path)
+    LineFile(path, overwrite=True).close()
+    assert path.read_bytes() == b""
+
+
+def test_a_recording_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """With the system's reason."""
+    with pytest.raises(ConfigError, match=r"r\.jsonl: cannot be read: No such file or directory$"):
+        Recording(tmp_path / "r.jsonl")
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory$"):
+        Recording(tmp_path)

@@ -473,3 +473,31 @@ def test_limits_hold_whatever_comes(steps: list[tuple[int, int, int, float]]) ->
         assert len(known) <= 5
         assert len({report.job for report in known.values()}) <= 3
         assert all(jobs[report_id] == report.job for report_id, report in known.items())
+
+
+def test_a_report_that_did_not_change_is_not_made_again(node: Node) -> None:
+    """A tick costs nothing for those who said nothing."""
+    node.say()
+    assert node.only() is node.only()
+
+
+def test_a_pid_that_is_used_again_is_another_process(node: Node) -> None:
+    """Their start times differ."""
+    node.processes.alive[4242] = 77
+    node.say()
+    node.processes.alive[4242] = 78
+
+    assert not node.after(3.5)[LEAST["id"]].alive
+
+
+def test_a_process_that_was_silent_for_a_while_makes_room() -> None:
+    """Of whatever job."""
+    node = Node(max_ranks=4)
+    for n in range(4):
+        node.say(id=numbered(n), job="job", rank=n)
+    assert node.say(id=numbered(9), job="job", rank=9) == "ranks"
+    node.clock.advance(10.5)
+    node.say(id=numbered(0), job="job", rank=0)
+    assert node.say(id=numbered(9), job="other") == ""
+
+    assert set(node.known()) == {numbered(n) for n in (0, 2, 3, 9)}

@@ -246,3 +246,10 @@ def test_no_content_raises_anything_but_the_refusal(value: Any) -> None:
     text = yaml.safe_dump(value, allow_unicode=False)
     with suppress(ConfigError):
         assert isinstance(config(text), WebConfig)
+
+
+@given(st.text())
+def test_no_text_raises_anything_but_the_refusal(text: str) -> None:
+    """Whatever the file holds."""
+    with suppress(ConfigError):
+        assert isinstance(config(text), WebConfig)

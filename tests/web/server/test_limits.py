@@ -7,8 +7,11 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from exporter.web.fairness import origin
 from exporter.web.server import protocol
@@ -252,3 +255,29 @@ def test_an_event_of_a_stream_has_a_minute_however_it_drips() -> None:
     for seconds, expected in ((59.9, None), (60.0, "stalled")):
         drips = Activity(Phase.STREAMING, NOW, 1, NOW, NOW - seconds)
         assert timed_out(drips, NOW, LIMITS) == expected
+
+
+AGES = st.floats(0, 200)
+
+
+MOMENTS = AGES.map(lambda age: NOW - age)
+
+
+ACTIVITIES = st.builds(
+    Activity,
+    st.sampled_from(Phase),
+    MOMENTS,
+    st.sampled_from([0, 1, 1 << 20]),
+    MOMENTS,
+    st.none() | MOMENTS,
+)
+
+
+@given(ACTIVITIES)
+def test_no_connection_lasts_forever(activity: Activity) -> None:
+    """But a stream with nothing to send, or whose client reads; a byte now and then is too slow."""
+    later = NOW + 75
+    ends = timed_out(activity, later, LIMITS)
+    assert ends or (activity.phase is Phase.STREAMING and not activity.unsent_bytes)
+    ends = timed_out(replace(activity, progressed=later), later, LIMITS)
+    assert ends or activity.phase is Phase.STREAMING

@@ -248,3 +248,11 @@ def test_a_connection_ends_once_behind_a_large_answer(
     assert LARGE in answers
     wait_until(lambda: len(site.connections) == 0)
     assert not caplog.records
+
+
+def test_head_of_a_stream_ends_with_its_head(site: Site) -> None:
+    """The next request need not wait for the end of the stream."""
+    answers = site.ask(head(HOST, first="HEAD /stream HTTP/1.1") + END)
+
+    assert statuses(answers) == [200, 200]
+    assert answers.endswith(b"GET /end\n")

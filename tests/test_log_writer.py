@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from exporter.log import writer as writers
 from exporter.log.writer import LineWriter
+from tests.pipes import fill
 from tests.programs import Ended, ended
 from tests.waiting import wait_until
 
@@ -193,3 +195,30 @@ def test_what_the_interpreter_reports_is_one_line(name: str) -> None:
 def test_a_thread_that_exits_is_no_fault() -> None:
     done = run("t = threading.Thread(target=sys.exit); t.start(); t.join()")
     assert done.stderr == ""
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """The end of a pipe that is full and that nobody reads."""
+    reader, end = os.pipe()
+    fill(end)
+    yield end
+    os.close(reader)
+    os.close(end)
+
+
+def test_the_exit_does_not_wait_for_a_reader_that_is_gone(full_pipe: int) -> None:
+    """The thread waits in its write while the interpreter ends; the exit code is the program's."""
+    started = time.monotonic()
+    code = "for n in range(5000): logger.info('m')\nprint(log.dropped())\nsys.exit(7)"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(code)],
+        stderr=full_pipe,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert int(done.stdout) >= 5000 - 2 * writers.MOST_LINES
+    assert time.monotonic() - started < 10

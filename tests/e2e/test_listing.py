@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
@@ -13,7 +15,8 @@ from exporter.model.snapshot import Bounds, Gpu, Holder, Snapshot
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.e2e.browser import SCHEMES
-from tests.e2e.conftest import OpenPage, Serve
+from tests.e2e.conftest import OpenPage, Serve, StartDaemon
+from tests.e2e.test_layout import FAULTS
 
 COUNT = 64
 MOST_PIXELS = 24.0
@@ -306,3 +309,33 @@ def test_the_key_explains_the_hatch_where_there_is_one(
     ):
         page = view().open(serve(snapshots.snapshot(gpu)).url + path).page
         expect(page.locator("#heads li:visible")).to_have_text(said)
+
+
+_MODELS = (
+    *("h100-sxm5-80gb", "a100-sxm4-80gb", "v100-sxm2-16gb", "t4", "rtx-4090", "l40s", "a10"),
+    *("b200", "h200-sxm", "rtx-3090"),
+)
+
+
+@pytest.mark.slow
+def test_no_line_strikes_through_the_label_of_a_roof(
+    start: StartDaemon, view: OpenPage, tmp_path: Any
+) -> None:
+    """Of ten GPU models, alone and with the roof at its clock, on a phone and on a laptop."""
+    scenario = tmp_path / "models.yaml"
+    gpus = "\n".join(f"  - {{spec: {spec}, story: training}}" for spec in _MODELS)
+    scenario.write_text(f"gpus:\n{gpus}\n", encoding="utf-8")
+    daemon = start({}, "--demo", f"--demo.scenario={scenario}", wait_for=len(_MODELS))
+    shown = view().open(daemon.url)
+    page = shown.page
+    models = page.locator("#model option").evaluate_all("(all) => all.map(({value}) => value)")
+    assert len(models) == len(_MODELS)
+    for index in range(len(_MODELS)):
+        shown.row(f"GPU {index}").locator(".state").click()
+        name = page.locator("#model option:checked").inner_text()
+        for size in ("phone", "laptop"):
+            shown.resize(size)
+            struck = [each for each in page.evaluate(FAULTS) if each.startswith("a line strikes")]
+            assert struck == [], (name, size)
+            labels = page.locator("svg.roofline .ceiling:visible").all_text_contents()
+            assert any(re.search(r"tensor|FP32", each) for each in labels), (name, size, labels)

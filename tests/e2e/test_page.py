@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
@@ -19,6 +19,7 @@ from exporter.model.snapshot import Bounds, Holder, Snapshot
 from exporter.model.workload import ShareWork
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
+from tests.conftest import MEASURED
 from tests.e2e.browser import SCHEMES, SIZES, View
 from tests.e2e.conftest import OpenPage, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
@@ -515,3 +516,43 @@ def test_the_processes_of_a_gpu(serve: Serve, view: OpenPage, size: str) -> None
     expect(page.locator("#processes tbody tr")).to_have_count(2)
     expect(cells).to_contain_text(["4002", "25 %"])
     expect(page.locator("#ceilings details[open]").first).to_be_visible()
+
+
+MOST_BYTES = 135_000
+
+
+MOST_BYTES_ON_THE_WIRE = 80_000
+
+
+FIRST_PAINT = """() => new Promise((done) =>
+  new PerformanceObserver((list) => done(list.getEntries()[0].startTime))
+    .observe({type: 'paint', buffered: true}))"""
+"""In milliseconds; a page can be loaded before it is painted."""
+
+
+def test_weight_and_first_paint(
+    start: StartDaemon, view: OpenPage, record_property: Callable[[str, object], None]
+) -> None:
+    """All files of both pages are under 135 kB; each page with them is 80 kB on the wire, before
+    there is much of a history."""
+    demo = start({}, "--demo", wait_for=GPUS)
+    plain: dict[str, int] = {}
+    for path in ("/", "/gpu/0"):
+        shown = view()
+        paints = []
+        for _ in range(3):
+            shown.open(demo.url + path)
+            paints.append(shown.page.evaluate(FIRST_PAINT))
+            shown.page.wait_for_load_state()  # else the next visit takes its scripts away
+        fresh = view().open(demo.url + path)
+        sizes = fresh.page.evaluate(
+            "[...performance.getEntriesByType('navigation'),"
+            " ...performance.getEntriesByType('resource')"
+            ".filter(({name}) => name.includes('/static/'))]"
+            ".map((each) => [each.name, each.encodedBodySize, each.decodedBodySize])"
+        )
+        total = sum(size for _, size, _ in sizes)
+        assert 10_000 < total < MOST_BYTES_ON_THE_WIRE, sizes
+        plain |= {name: size for name, _, size in sizes if "/static/" in name}
+        record_property(MEASURED, f"page {path}: {total / 1000:.0f} kB, {min(paints):.0f} ms")
+    assert 100_000 < sum(plain.values()) < MOST_BYTES, plain

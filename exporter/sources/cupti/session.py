@@ -166,13 +166,13 @@ class SamplingSession:
     """Samples one GPU; every method may raise CuptiError."""
 
     def __init__(self, host: Host, index: int, metrics: Sequence[str]) -> None:
-        """Sample GPU `index`, of the `host`'s chip: the `metrics` are added to the host."""
+        """Prepare to sample GPU `index`, of the `host`'s chip; `start` adds the `metrics` to it."""
         self._library = host.library
         self._index = index
         self._host = host
         self._metrics = tuple(metrics)
-        host.add(self._metrics)
-        self._config = host.image()  # CUPTI keeps its address
+        self._config: Image
+        """Of the metrics, from `start` on: CUPTI keeps its address."""
         self._samples = Samples(len(metrics))
         self._append = structures.KEEP_LATEST
         if host.chip.startswith(NO_KEEP_LATEST):
@@ -189,7 +189,9 @@ class SamplingSession:
         """Whether the next sample is the first one: it may begin long before the start."""
 
     def start(self) -> None:
-        """Acquire the GPU's counters and begin to sample; after an error `stop` gives them back."""
+        """Acquire the GPU's counters and begin to sample; after an error, `close` the session."""
+        self._host.add(self._metrics)
+        self._config = self._host.image()
         enabled = self._library.call(structures.PmSamplingEnable, device_index=self._index)
         self._object = enabled.p_pm_sampling_object
         self._begin()

@@ -151,6 +151,27 @@ def test_everything_is_given_back_in_the_end(play: Play) -> None:
     assert calls.count("cuptiProfilerDeInitialize") == 1
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cuptiProfilerHostGetConfigImage",
+        "cuptiPmSamplingEnable",
+        "cuptiPmSamplingSetConfig",
+        "cuptiPmSamplingStart",
+        "cuptiPmSamplingGetCounterDataSize",
+    ],
+)
+def test_a_start_that_fails_half_way_holds_nothing(play: Play, function: str) -> None:
+    """It is tried again and again, so what one attempt left would add up."""
+    _, port = play(f"fail {function} 999", seconds=300.0)
+
+    calls = port.fake.calls()
+    assert calls.count(function) > 2
+    assert calls.count("cuptiProfilerHostDeinitialize") == calls.count(
+        "cuptiProfilerHostInitialize"
+    )
+
+
 def test_a_gpu_that_is_not_wanted_any_more_is_given_back(play: Play) -> None:
     _, port = play(chips=("AD102", "GA102"), script=((2.5, wanted(1)),))
 

@@ -225,13 +225,3 @@ def test_a_driver_that_hangs_is_not_waited_for() -> None:
 def test_where_gpus_are_looked_for(argv: list[str], lines: list[str]) -> None:
     """A user who sees no GPU reads what was tried, with the flags that decided."""
     assert list(looked_for(config.load(argv, {}))) == lines
-
-
-def test_without_a_flag_nothing_is_simulated() -> None:
-    """The daemon never invents a GPU."""
-    assert isinstance(chosen("--nvml.library=/nowhere/libnvidia-ml.so.1"), Fleet)
-
-
-def test_with_the_driver_switched_off_the_demo_takes_its_place() -> None:
-    """Nothing else could be read."""
-    assert isinstance(chosen("--demo.if-no-driver", "--no-source.nvml"), Simulation)

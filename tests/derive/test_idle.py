@@ -173,26 +173,3 @@ def test_there_is_a_holder_exactly_while_held(
     assert (found is not None) is bool(held)
     if processes:
         assert holder(processes[::-1], held, RULES) == found
-
-
-@pytest.mark.parametrize(("memory_ratio", "expected"), [(None, True), (0.009, True), (0.01, False)])
-def test_memory_traffic_without_counters_is_not_idle(
-    memory_ratio: float | None, expected: bool
-) -> None:
-    """Loading a model runs no kernel: without counters it shows in the memory utilization alone."""
-    assert is_idle(None, 0.0, Vitals(), None, RULES, memory_ratio) is expected
-
-
-@pytest.mark.parametrize(("dram", "expected"), [(0.0, True), (None, False)])
-def test_counted_dram_goes_before_the_memory_utilization(
-    dram: float | None, expected: bool
-) -> None:
-    """The driver's memory utilization decides only where DRAM activity is not counted."""
-    assert is_idle(counters(dram=dram), 0.0, None, None, RULES, 0.3) is expected
-
-
-def test_measured_engine_activity_goes_before_utilization() -> None:
-    """GR decides where it is read, U where it is not, and without both it is not known."""
-    assert is_idle(counters(), 0.5, None, None, RULES) is True
-    assert is_idle(counters(engine=None), 0.5, None, None, RULES) is False
-    assert is_idle(counters(engine=None), None, None, None, RULES) is None

@@ -136,30 +136,3 @@ def test_a_share_is_never_more_than_the_whole(
     assert bandwidth is None or 0 < bandwidth <= 4.8e12
     assert share.share_of_sms is None or 0 < share.share_of_sms <= 1
     assert share.share_of_memory in [None, *(n / 8 for n in range(1, 9))]
-
-
-def test_counts_that_cannot_be_summed() -> None:
-    """Where each compute instance has the whole GPU's count, the largest is the count."""
-    device = _device(
-        "NVIDIA H200",
-        143771 * MIB,
-        _instance(132, 140 * GIB, compute_instance=0),
-        _instance(132, 140 * GIB, compute_instance=1),
-    )
-    assert _share(device)[1].sm_count == 132
-
-
-def test_compute_instances_of_which_one_is_not_counted_have_no_sum() -> None:
-    """The sum of the others would be too low a ceiling."""
-    sms = [_instance(16, 69.5 * GIB), _instance(None, 69.5 * GIB, compute_instance=1)]
-    assert _share(_device("NVIDIA H200", 143771 * MIB, *sms))[1].sm_count is None
-
-
-@pytest.mark.parametrize("sms", [None, 0, 500])
-def test_unknown_sms(sms: int | None) -> None:
-    """Without a usable SM count an instance has no compute ceiling, but keeps its bandwidth."""
-    _, share = _share(_device("NVIDIA H200", 143771 * MIB, _instance(sms, 16 * GIB)))
-    assert share.peak_flops_per_second == {}
-    assert share.sm_count is None
-    assert share.share_of_sms is None
-    assert share.memory_bandwidth_bytes_per_second == 600e9

@@ -451,34 +451,6 @@ def test_an_exporter_that_is_started_anew_with_a_shorter_interval() -> None:
     assert found.integrable
 
 
-def test_where_nothing_listens_at_the_usual_address(caplog: pytest.LogCaptureFixture) -> None:
-    """No state, no failure, no log line; the retries back off to 60 s."""
-    caplog.set_level(logging.INFO)
-    bench = Bench(url=None)
-    bench.exporter.failure = REFUSED
-    bench.round(600)
-
-    assert bench.exporter.target == Target(USUAL_URL, procfs=Path("/proc"))
-    assert (bench.state, bench.source.state) == (None, None)
-    gaps = [b - a for a, b in zip(bench.exporter.scrapes, bench.exporter.scrapes[1:], strict=False)]
-    assert gaps == sorted(gaps)
-    assert gaps[-1] == 60.0
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("failure", [ScrapeFailed("it answers 404"), NotDcgm("no DCGM")])
-def test_something_else_at_the_usual_address(
-    caplog: pytest.LogCaptureFixture, failure: Exception
-) -> None:
-    """It is ignored, with one line in the log."""
-    bench = Bench(url=None)
-    bench.exporter.failure = failure
-    bench.round(300)
-
-    assert (bench.state, bench.source.state) == (None, None)
-    assert caplog.messages == [f"{USUAL_URL}: no counters of DCGM: {failure}"]
-
-
 @pytest.mark.parametrize(("url", "state"), [(URL, "unreachable"), (None, None)])
 @pytest.mark.parametrize("names", NAMES)
 def test_our_own_page_is_refused(

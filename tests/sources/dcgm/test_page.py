@@ -233,20 +233,3 @@ def test_any_text_is_refused_or_read(text: str, where: str) -> None:
     for rows in found.values():
         for activity in rows.activities.values():
             assert activity.sm is None or 0 <= activity.sm <= HIGHEST_RATIO
-
-
-@pytest.mark.parametrize("blank", [*BLANKS, 57.0])
-def test_a_gpu_with_nothing_but_blanks_has_no_activity(blank: float) -> None:
-    """A value of 57 is not taken for 57 %."""
-    rows = parse(page(Rows(dict.fromkeys((1001, 1004, 1005), blank))))[UUID]
-
-    assert rows.activities == {}
-    assert rows.blank
-
-
-@pytest.mark.parametrize("fields", [{}, {1009: 1e9, 1010: 1e9}], ids=["none", "link traffic"])
-def test_a_gpu_without_engine_fields_has_no_activity(fields: dict[int, float]) -> None:
-    """A GeForce has no profiling fields; link traffic does not show how busy a GPU is."""
-    rows = parse(page(Rows(fields)))[UUID]
-
-    assert (rows.activities, rows.blank) == ({}, False)

@@ -369,22 +369,6 @@ def test_phases_that_rise_never_fall_by_rounding(
     assert all(second[phase] >= seconds for phase, seconds in first.items())
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"host": []}, "host: expected an object"),
-        ({"host": {}}, "seconds: expected a number"),
-        ({"host": {"seconds": 1, "worker_running_ratio": 1.1}}, "a number from 0 to 1,"),
-        ({"host": {"seconds": 1, "workers": True}}, "workers: expected a whole number"),
-        ({"host": {"seconds": 1, "cores": 1e9}}, "cores: expected a number from 0 to 1e+06"),
-        ({"loader_start_seconds": 9.0}, "loader_start_seconds: more than phase_seconds of data"),
-    ],
-)
-def test_what_a_job_says_of_its_workers_has_limits(changes: dict[str, Any], said: str) -> None:
-    """The complaint names the field."""
-    assert said in complaint(**changes)
-
-
 def test_flops_that_were_only_launched_are_told_apart() -> None:
     """A client that does not know when the GPU has done them says so."""
     assert decode(datagram(model_flops=1, model_flops_launched=True)).flops_launched

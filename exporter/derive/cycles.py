@@ -14,6 +14,7 @@ FLOPs need no such step: active cycles = share of cycles x f x seconds.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from exporter.derive.units import RATIOS, cut, cut_activity
@@ -28,9 +29,12 @@ LOWEST_CLOCK_RATIO = 0.04
 cycles than that explains contradict the engine activity."""
 
 
+_units = attrgetter(*CYCLE_UNITS)
+
+
 def busiest(activity: Activity) -> float:
     """Return the largest share of cycles in which any unit of the SMs was active."""
-    return max(cut(getattr(activity, unit) or 0.0) for unit in CYCLE_UNITS)
+    return cut(max([ratio for ratio in _units(activity) if ratio is not None], default=0.0))
 
 
 def shows_cycles(activity: Activity) -> bool:

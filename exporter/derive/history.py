@@ -124,16 +124,17 @@ class ClockHistory:
             past = past.plus(samples, exp(-samples.seconds / MEMORY_SECONDS))
         return replace(self, past=past, new=new, newest=new, silent_seconds=0.0)
 
-    def measured(self, engine: float | None, seconds: float) -> ClockHistory:
-        """Return the history at the end of an interval of the counters with this activity."""
-        if engine is None:
-            return self
-        kept = exp(-seconds / MEMORY_SECONDS)
-        return replace(self, engine=self.engine.plus(Sampled(seconds, seconds * engine), kept))
-
-    def taken(self, *, counts_cycles: bool) -> ClockHistory:
-        """Return the history for the next interval of the counters."""
-        return replace(self, new=NOTHING_SAMPLED, counts_cycles=self.counts_cycles or counts_cycles)
+    def measured(
+        self, engine: float | None, seconds: float, *, counts_cycles: bool = False
+    ) -> ClockHistory:
+        """Return the history at the end of an interval of the counters with this activity, in which
+        these showed that they count cycles, or did not."""
+        active = self.engine
+        if engine is not None:
+            kept = exp(-seconds / MEMORY_SECONDS)
+            active = active.plus(Sampled(seconds, seconds * engine), kept)
+        counts_cycles = self.counts_cycles or counts_cycles
+        return replace(self, new=NOTHING_SAMPLED, engine=active, counts_cycles=counts_cycles)
 
     @property
     def newest_clocks(self) -> tuple[float, ...]:

@@ -130,14 +130,15 @@ def _measured(
     """Return `known` with the values measured by counters, and these as shares of time."""
     capability = device.compute_capability
     tensor_cores = has_tensor_cores(ceilings, capability)
-    history = known.history.measured(activity.engine, activity.seconds)
+    history = known.history.measured(
+        activity.engine, activity.seconds, counts_cycles=shows_cycles(activity)
+    )
     clocks = counted_clocks(
         read_clocks(vitals, ceilings, device, history, activity),
         activity,
         None if ceilings is None else ceilings.sm_count,
     )
     clocks = busy_clocks(clocks, activity, vitals.clock_hertz.get("sm"))
-    history = history.taken(counts_cycles=shows_cycles(activity))
     factor = time_per_cycle(
         activity, clocks.sm, clocks.sm_busy, counts_cycles=history.counts_cycles
     )

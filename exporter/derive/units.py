@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from exporter.model.reading import ACTIVITY_RATIOS, Activity
@@ -15,6 +16,9 @@ RATIOS = tuple(sorted(ACTIVITY_RATIOS - {"encoder", "decoder", "jpeg", "ofa"}))
 """The fields of `Activity` that are ratios of a unit and shown each by itself."""
 
 
+_ratios = attrgetter(*RATIOS)
+
+
 def cut(ratio: float) -> float:
     """Return a ratio cut to [0, 1]; drivers overshoot by rounding."""
     if ratio <= 0.0:
@@ -24,7 +28,8 @@ def cut(ratio: float) -> float:
 
 def cut_activity(activity: Activity) -> Activity:
     """Return the activity with those of RATIOS cut to 1 that are above; itself if none is."""
-    above: dict[str, Any] = {name: 1.0 for name in RATIOS if (getattr(activity, name) or 0.0) > 1.0}
+    known = zip(RATIOS, _ratios(activity), strict=True)
+    above: dict[str, Any] = {name: 1.0 for name, ratio in known if ratio is not None and ratio > 1}
     return replace(activity, **above) if above else activity
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders a snapshot as text; reuses line prefixes, and lines whose value did not change."""
+"""Renders a snapshot as text; reuses the starts of lines, and lines whose value did not change."""
 
 from __future__ import annotations
 
@@ -59,19 +59,25 @@ def page(blocks: Iterable[Block], form: Format) -> bytes:
 
 
 class _Line:
-    """A series: its prefix, and the line for its last value."""
+    """A series, and the line for its last value."""
 
-    __slots__ = ("prefix", "text", "value")
+    __slots__ = ("device", "length", "text", "value", "values")
 
-    def __init__(self, name: str, labels: str) -> None:
-        self.prefix = f"{name}{{{labels}}} " if labels else f"{name} "
+    def __init__(self, device: str, values: LabelValues, start: str) -> None:
+        self.device = device
+        self.values = values
+        self.text = start
+        self.length = len(start)
+        """Of the line up to its value."""
         self.value: float | None = None
-        self.text = ""
 
     def of(self, value: float) -> str:
         """Return the line with a new value; empty for NaN and infinity."""
+        if value - value != 0:
+            self.value = None
+            return ""
         self.value = value
-        self.text = f"{self.prefix}{value!r}\n" if value - value == 0 else ""
+        self.text = f"{self.text[: self.length]}{value!r}\n"
         return self.text
 
 
@@ -91,35 +97,46 @@ class _FamilyLines:
         self._counts = family.kind == "counter" and family.scope in COUNTED_HERE
         self._read = family.reader.read
         self._labels = tuple(label.name for label in family.labels)
-        self._lines: dict[tuple[str, LabelValues], _Line] = {}
+        self._lines: list[_Line] = []
 
     def block(self, found: list[tuple[str, Any]], since: Mapping[str, float]) -> Block | None:
         """Return the family for the objects of its part; None without samples.
 
         `since` has the Unix time from which counters of a device, rank or the node count.
         """
-        before, now = self._lines, {}
+        before, now = self._lines, list[_Line]()
+        known: dict[tuple[str, LabelValues], _Line] = {}
         name, base_name = self._names
         out: list[str] = []
         created: list[str] = []
         for device, subject in found:
             begins = since.get(device) if self._counts else None
             for values, value in self._read(subject):
-                series = device, values
-                line = before.get(series)
-                if line is None:
-                    if not self._family.lists(values):
+                # Most series are where they were in the last snapshot.
+                line = before[len(now)] if len(now) < len(before) else None
+                if line is None or line.values != values or line.device != device:
+                    known = known or {(each.device, each.values): each for each in before}
+                    line = known.get((device, values)) or self._new(device, values)
+                    if line is None:
                         continue
-                    own = labels_text(zip(self._labels, values, strict=True))
-                    line = _Line(name, ",".join(filter(None, (device, own))))
-                now[series] = line
-                out.append(line.text if value == line.value else line.of(value))
-                if begins is not None and line.text:
-                    labels = line.prefix.removeprefix(name)
-                    created.append(f"{line.text}{base_name}_created{labels}{begins!r}\n")
+                now.append(line)
+                text = line.text if value == line.value else line.of(value)
+                out.append(text)
+                if begins is not None and text:
+                    labels = text[len(name) : line.length]
+                    created.append(f"{text}{base_name}_created{labels}{begins!r}\n")
         self._lines = now
-        text = "".join(out)
-        return Block(self._names, self._headings, text, "".join(created)) if text else None
+        lines = "".join(out)
+        return Block(self._names, self._headings, lines, "".join(created)) if lines else None
+
+    def _new(self, device: str, values: LabelValues) -> _Line | None:
+        """Return a new series; None if these label values may not be published."""
+        if not self._family.lists(values):
+            return None
+        own = labels_text(zip(self._labels, values, strict=True))
+        labels = ",".join(filter(None, (device, own)))
+        name = self._names[0]
+        return _Line(device, values, f"{name}{{{labels}}} " if labels else f"{name} ")
 
 
 class Renderer:

@@ -142,7 +142,7 @@ class TrackedShare:
             if activity is None or roofline is None:
                 return found
             known = self.integral.shared_time.without_partial_flops(roofline, activity)
-            return replace(found, roofline=known)
+            return found if known is roofline else replace(found, roofline=known)
 
         derived = shown = derive(share_reading)
         given = share_reading.activity

@@ -42,9 +42,12 @@ class Interval(NamedTuple):
 
     def times(self, rate: Rate) -> Rate:
         """Multiply a rate or ratio, or each by label, by the length of the interval."""
-        if isinstance(rate, Mapping):
-            return {label: each * self.seconds for label, each in rate.items()}
-        return None if rate is None else rate * self.seconds
+        if rate is None:
+            return None
+        seconds = self.seconds
+        if isinstance(rate, (float, int)):
+            return rate * seconds
+        return {label: each * seconds for label, each in rate.items()}
 
 
 Added = Callable[[Interval], Rate]
@@ -266,4 +269,7 @@ def merged(one: Any, other: Any, of: Callable[[float, float], float]) -> Any:
         return other if one is None else one
     if not isinstance(other, dict):
         return of(one, other)
-    return one | {label: of(one.get(label, 0.0), each) for label, each in other.items()}
+    both = dict(one)
+    for label, each in other.items():
+        both[label] = of(both.get(label, 0.0), each)
+    return both

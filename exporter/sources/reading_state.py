@@ -108,8 +108,7 @@ class Journal:
     def answered(self, group: str, member: object = None) -> None:
         """Note that `member` of `group` was read."""
         for noted in (self._wrong, self._absent):
-            members = noted.get(group)
-            if members is not None and members.pop(member, None) is not None and not members:
+            if group in noted and noted[group].pop(member, None) is not None and not noted[group]:
                 del noted[group]
 
     def log_changes(self) -> None:

@@ -14,8 +14,8 @@ import pynvml
 from exporter.sources.nvml import NVML
 from exporter.sources.nvml.plausible import COUNT, FIELDS
 from exporter.sources.nvml.probe import (
+    REFUSALS,
     Outcome,
-    is_refusal,
     outcome_of,
     retry_seconds,
 )
@@ -32,26 +32,30 @@ _ENTRY = struct.Struct("=IIqqIIQ")
 
 Reading the array in one pass takes a tenth of the time of reading pynvml's structs.
 """
-_TYPES: Mapping[int, struct.Struct] = {
+_UNSIGNED: Mapping[int, int] = {
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: 2**32 - 1,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: 2**64 - 1,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: 2**64 - 1,
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: 2**16 - 1,
+}
+"""By value type: the largest, which stands for no value (NVML_VALUE_NOT_AVAILABLE: all ones)."""
+_OTHERS: Mapping[int, struct.Struct] = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: struct.Struct("=d"),
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: struct.Struct("=I"),
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: _U64,
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: _U64,
     pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: struct.Struct("=q"),
     pynvml.NVML_VALUE_TYPE_SIGNED_INT: struct.Struct("=i"),
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: struct.Struct("=H"),
 }
 """By value type, for the little-endian machines that NVIDIA has drivers for."""
 
 
 def decode(raw: int, value_type: int) -> float | None:
     """Return the value of the 8 bytes of an ``nvmlValue_t``; None if the type is not known, or the
-    driver has none (NVML_VALUE_NOT_AVAILABLE: all ones of an unsigned type)."""
-    known = _TYPES.get(value_type)
-    if known is None:
-        return None
-    value: float = known.unpack_from(_U64.pack(raw))[0]
-    return None if value == (1 << 8 * known.size) - 1 else value
+    driver has none."""
+    largest = _UNSIGNED.get(value_type)
+    if largest is not None:
+        value = raw & largest
+        return None if value == largest else value
+    known = _OTHERS.get(value_type)
+    return None if known is None else float(known.unpack_from(_U64.pack(raw))[0])
 
 
 class FieldBatch:
@@ -122,7 +126,7 @@ class FieldBatch:
                     values[field] = value
                 elif value is not None:
                     doubted = field
-            elif is_refusal(code) and field not in self._worked:
+            elif code in REFUSALS and field not in self._worked:
                 refusals[field] = code
             elif outcome_of(code) is not Outcome.NOT_NOW:
                 failure = f"field {field[0]}: {pynvml.NVMLError(code)}"

@@ -20,9 +20,9 @@ from exporter.sources.nvml import GPM, plausible
 from exporter.sources.nvml.plausible import DriverTotals
 from exporter.sources.nvml.probe import (
     GONE,
+    REFUSALS,
     Outcome,
     code_of,
-    is_refusal,
     note_refusal,
     outcome_of,
     raise_if_gone,
@@ -173,7 +173,7 @@ class GpmWindow:
                     values[number] = value
                 elif not math.isnan(value):  # NaN: the driver has no value
                     self.doubted = True
-            elif is_refusal(code):
+            elif code in REFUSALS:
                 refusals.append(code)
         if len(refusals) == len(self._highest):
             raise pynvml.NVMLError(refusals[-1])
@@ -288,7 +288,7 @@ class GpmSource:
         """Note `error` in the journal; return whether to wait before the share is read again."""
         code = code_of(error)
         raise_if_gone(code)
-        if code is not None and is_refusal(code):
+        if code in REFUSALS:
             wait = retry_seconds(code, worked=worked)
             self._open_at = min(self._open_at, self._journal.now + wait)
             note_refusal(self._journal, GPM, group, [code], worked=worked)

@@ -13,10 +13,10 @@ from exporter.model.reading import Instance
 from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.probe import (
     GONE,
+    REFUSALS,
     Outcome,
     Probe,
     code_of,
-    is_refusal,
     outcome_of,
     raise_if_gone,
 )
@@ -108,7 +108,7 @@ def mig_devices(handle: Any) -> MigDevices:
             return MigDevices(None)
     except pynvml.NVMLError as error:
         code = code_of(error)
-        if is_refusal(code):
+        if code in REFUSALS:
             return MigDevices(None, code == pynvml.NVML_ERROR_NO_PERMISSION, possible=False)
         raise
     slots, hidden = [], False

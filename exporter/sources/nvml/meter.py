@@ -115,7 +115,8 @@ class UtilizationMeter:
         counts = last is not None and self._closed_at is not None
         for stamp, ratio in new:
             self._add_sample(stamp, ratio, counts=counts)
-            self._note(ratio, monotonic_seconds)
+        self._note(new[-1][1], monotonic_seconds)
+        self._highest = max(self._highest, max(ratio for _, ratio in new))
         self._polls.end()
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
 
@@ -141,19 +142,21 @@ class UtilizationMeter:
             self._gap = gap
         self._last_stamp = stamp
         between = gap - own
-        free = max(0.0, gap - self._counted_after)
-        seen, hole = min(own, free), max(0.0, free - own)
-        # Late samples may cover time that polls have counted.
-        self._counted_after = max(0.0, self._counted_after - gap)
+        seen, hole = own, between
+        if self._counted_after:  # late samples may cover time that polls have counted
+            free = max(0.0, gap - self._counted_after)
+            seen, hole = min(own, free), max(0.0, free - own)
+            self._counted_after = max(0.0, self._counted_after - gap)
         self._silences.resumed(between, self._read_at)
         self._samples_idle |= self._rested and ratio == 0.0
         self._rested = ratio == 0.0
         if not counts:
             return
         # The part of its period counted before was idle: the work lies in the rest.
-        self._busy += min(ratio * own, seen)
+        worked = min(ratio * own, seen)
+        self._busy += worked
         self._covered += seen
-        self._possible += ratio * own - min(ratio * own, seen)
+        self._possible += ratio * own - worked
         self._rounding += own
         known = own if self._samples_idle else min(own, SHORTEST_PERIOD_SECONDS)
         # The part of its period counted before may hold all of the work.

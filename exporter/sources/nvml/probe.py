@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.sources.nvml import NVML
-from exporter.sources.reading_state import Journal
+from exporter.sources.reading_state import IMPLAUSIBLE, Journal
 
 T = TypeVar("T")
 
@@ -80,9 +80,10 @@ def outcome_of(code: int | None) -> Outcome:
     return Outcome.FAILURE if code is None else OUTCOMES.get(code, Outcome.FAILURE)
 
 
-def is_refusal(code: int | None) -> bool:
-    """Return whether `code` means that the driver or GPU lacks a call, or denies it."""
-    return outcome_of(code) in (Outcome.NEVER, Outcome.NO_PERMISSION)
+REFUSALS = frozenset(
+    code for code, outcome in OUTCOMES.items() if outcome in (Outcome.NEVER, Outcome.NO_PERMISSION)
+)
+"""The codes which mean that the driver or GPU lacks a call, or denies it."""
 
 
 def raise_if_gone(code: int | None) -> None:
@@ -197,9 +198,12 @@ class Probe(Generic[T]):
                     continue
                 return None
             found = value if self._check is None else self._check(value)
-            possible, worked = found is not None, bool(self._worked)
-            self._journal.judged(self._group, self, possible=possible, worked=worked)
-            if possible and self._at not in self._worked:
+            if found is None:
+                worked = bool(self._worked)
+                self._journal.absent(self._group, IMPLAUSIBLE, self, worked=worked)
+                return None
+            self._journal.answered(self._group, self)
+            if self._at not in self._worked:
                 self._worked += (self._at,)
             return found
         return None
@@ -212,7 +216,7 @@ class Probe(Generic[T]):
         raise_if_gone(code)
         message = str(error) or type(error).__name__
         self._journal.last_refusal = message
-        if code is None or not is_refusal(code):
+        if code is None or code not in REFUSALS:
             if outcome_of(code) is not Outcome.NOT_NOW:
                 self._journal.failed(NVML, self._group, message, self)
             return False

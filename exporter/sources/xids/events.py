@@ -15,7 +15,7 @@ import pynvml
 from exporter.clock import Clock
 from exporter.sources.nvml.identity import text
 from exporter.sources.nvml.library import Library
-from exporter.sources.nvml.probe import Outcome, code_of, is_refusal, outcome_of, retry_seconds
+from exporter.sources.nvml.probe import REFUSALS, Outcome, code_of, outcome_of, retry_seconds
 
 XID = pynvml.nvmlEventTypeXidCriticalError
 WAIT_MILLISECONDS = 1000
@@ -67,7 +67,7 @@ class XidEvents(threading.Thread):
                 events = pynvml.nvmlEventSetCreate()
                 self._watch(events)
             except Exception as error:  # no other error of the driver may end the thread
-                if events is None and is_refusal(code_of(error)):
+                if events is None and code_of(error) in REFUSALS:
                     log.info("the driver has no Xid events: %s", error)
                     return
                 if events is not None and not self._ending.is_set():
@@ -107,7 +107,7 @@ class XidEvents(threading.Thread):
                 self._register_gpu(events, index, uuid)
             except pynvml.NVMLError as error:
                 code = code_of(error)
-                never = is_refusal(code)
+                never = code in REFUSALS
                 wait = retry_seconds(code, worked=False) if never else AGAIN_SECONDS
                 self._not_before[uuid] = now + wait
                 if uuid not in self._refusing:

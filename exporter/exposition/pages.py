@@ -116,7 +116,7 @@ def process_blocks(collector: ProcessCollector, exclude: re.Pattern[str] | None)
         if exclude is not None and exclude.fullmatch(name):
             continue
         text = headings(name, metric.name, metric.type, "", metric.documentation)
-        lines = "".join([f"{sample.name} {sample.value!r}\n" for sample in metric.samples])
+        lines = [f"{sample.name} {sample.value!r}\n" for sample in metric.samples]
         blocks.append(Block((name, metric.name), text, lines))
     return blocks
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -43,19 +43,24 @@ class Block:
     names: tuple[str, str]
     """As exposed, and without ``_total`` or ``_info``."""
     headings: Mapping[Format, str]
-    lines: str
-    openmetrics_lines: str = ""
+    lines: Sequence[str]
+    openmetrics_lines: Sequence[str] = ()
     """Where they are others in that format: with ``_created``."""
 
-    def text(self, form: Format) -> str:
-        """Return the family in a format."""
+    def lines_of(self, form: Format) -> Sequence[str]:
+        """Return the lines of the family in a format, without its headings."""
         is_other = form == "openmetrics-1.0.0" and self.openmetrics_lines
-        return self.headings[form] + (self.openmetrics_lines if is_other else self.lines)
+        return self.openmetrics_lines if is_other else self.lines
 
 
 def page(blocks: Iterable[Block], form: Format) -> bytes:
     """Return the page of these families in a format."""
-    return ("".join([block.text(form) for block in blocks]) + END[form]).encode()
+    texts: list[str] = []
+    for block in blocks:
+        texts.append(block.headings[form])
+        texts += block.lines_of(form)
+    texts.append(END[form])
+    return "".join(texts).encode()
 
 
 class _Line:
@@ -121,13 +126,14 @@ class _FamilyLines:
                         continue
                 now.append(line)
                 text = line.text if value == line.value else line.of(value)
+                if not text:
+                    continue
                 out.append(text)
-                if begins is not None and text:
+                if begins is not None:
                     labels = text[len(name) : line.length]
                     created.append(f"{text}{base_name}_created{labels}{begins!r}\n")
         self._lines = now
-        lines = "".join(out)
-        return Block(self._names, self._headings, lines, "".join(created)) if lines else None
+        return Block(self._names, self._headings, out, created) if out else None
 
     def _new(self, device: str, values: LabelValues) -> _Line | None:
         """Return a new series; None if these label values may not be published."""

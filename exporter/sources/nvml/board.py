@@ -148,13 +148,13 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _sram_parts(parts: list[Callable[[], int]]) -> int:
+def _sram_parts(count: Callable[[int], int], parts: list[int]) -> int:
     """Return the sum over the on-chip memories that an older GPU counts separately, and remove
     those that it lacks; raise NVMLError if it has none, or one is not known now."""
     total = 0
     for part in tuple(parts):
         try:
-            total += part()
+            total += count(part)
         except pynvml.NVMLError as error:
             if outcome_of(code_of(error)) is not Outcome.NEVER:
                 raise
@@ -162,11 +162,6 @@ def _sram_parts(parts: list[Callable[[], int]]) -> int:
     if not parts:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return total
-
-
-def _location(handle: Any, counter: str, severity: str, location: int) -> Callable[[], int]:
-    ids = SEVERITIES[severity], COUNTERS[counter], location
-    return partial(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
 
 
 def _sram_status(handle: Any) -> Any:
@@ -187,10 +182,11 @@ class HealthReader:
         self._errors: dict[tuple[str, str, str], Probe[int]] = {}
         """By counter, severity and memory."""
         for counter, severity in SRAM_STATUS:
-            count = partial(_location, handle, counter, severity)
-            parts = partial(_sram_parts, [count(part) for part in SRAM_PARTS])
-            sram = count(nv.NVML_MEMORY_LOCATION_SRAM), parts
-            dram = count(nv.NVML_MEMORY_LOCATION_DRAM)
+            ids = SEVERITIES[severity], COUNTERS[counter]
+            count = partial(nv.nvmlDeviceGetMemoryErrorCounter, handle, *ids)
+            parts = partial(_sram_parts, count, list(SRAM_PARTS))
+            sram = partial(count, nv.NVML_MEMORY_LOCATION_SRAM), parts
+            dram = partial(count, nv.NVML_MEMORY_LOCATION_DRAM)
             self._errors[counter, severity, "dram"] = probe("ecc", dram, check=COUNT)
             self._errors[counter, severity, "sram"] = probe("ecc", *sram, check=COUNT)
         self._rows = probe("row_remap", lambda: _remapped_rows(handle))

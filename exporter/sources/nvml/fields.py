@@ -58,6 +58,10 @@ def decode(raw: int, value_type: int) -> float | None:
     return None if known is None else float(known.unpack_from(_U64.pack(raw))[0])
 
 
+_COUNT_BOUNDS = (COUNT.lowest, COUNT.highest)
+_BOUNDS = {field_id: (kind.lowest, kind.highest) for field_id, kind in FIELDS.items()}
+
+
 class FieldBatch:
     """A set of field values of one GPU that are always read together.
 
@@ -85,8 +89,7 @@ class FieldBatch:
 
     def _set(self, fields: Sequence[Field]) -> None:
         self.fields = tuple(fields)
-        ranges = [FIELDS.get(field_id, COUNT) for field_id, _ in self.fields]
-        self._bounds = tuple((kind.lowest, kind.highest) for kind in ranges)
+        self._bounds = tuple(_BOUNDS.get(field_id, _COUNT_BOUNDS) for field_id, _ in self.fields)
         # One entry more than there are fields: some drivers touch the entry past the end in NVLink
         # queries, which corrupts the heap with an exact array (nvitop, api/libnvml.py).
         self._array = (pynvml.c_nvmlFieldValue_t * (len(self.fields) + 1))()

@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping
 from ctypes import byref
+from functools import lru_cache
 from typing import Any
 
 import pynvml
@@ -55,6 +56,7 @@ NVLINK_LINK_ERRORS: Mapping[str, int] = {"replay": 161, "recovery": 162, "crc_fl
 """Per link (the scope); answered from Hopper on."""
 
 
+@lru_cache  # the GPUs of a node share the tuples
 def link_fields(field_id: int, links: int) -> tuple[Field, ...]:
     """Return one field per link."""
     return tuple((field_id, link) for link in range(links))

@@ -79,7 +79,7 @@ def connected(
 def roundtrip(
     opened: socket.socket, request: bytes, deadline: Deadline, most_bytes: int
 ) -> http.client.HTTPResponse:
-    """Send a GET and return the head of the response; the caller reads the body.
+    """Send a GET and return the head of the response; the caller reads the body and closes it.
 
     The deadline and `most_bytes` hold for head and body together.
 
@@ -92,7 +92,11 @@ def roundtrip(
     opened.sendall(request)
     limited = _Limited(opened, deadline, most_bytes)
     response = http.client.HTTPResponse(limited, method="GET")  # type: ignore[arg-type]
-    response.begin()
+    try:
+        response.begin()
+    except BaseException:
+        response.close()  # else Python 3.13 complains on stderr when it is collected
+        raise
     return response
 
 

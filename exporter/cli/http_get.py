@@ -93,8 +93,10 @@ def get(daemon: DaemonAddress, path: str, *, seconds: float, most_bytes: int) ->
     deadline = Deadline(seconds)
     try:
         request = get_lines(f"{url.path}{path}", url.host, url.port, headers)
-        with connected(url.host, url.port, deadline, credentials.context) as opened:
-            response = roundtrip(opened, request, deadline, most_bytes + HEAD_BYTES)
+        with (
+            connected(url.host, url.port, deadline, credentials.context) as opened,
+            roundtrip(opened, request, deadline, most_bytes + HEAD_BYTES) as response,
+        ):
             body = response.read(most_bytes)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise SourceError(f"{page}: {_reason(error, url, credentials, deadline)}") from error

@@ -14,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.derive.idle import with_workload
-from exporter.derive.workloads import MOST_WORKLOADS, OnShare, work_of_shares
+from exporter.derive.workloads import (
+    MOST_WORKLOADS,
+    OnShare,
+    pod_name,
+    with_running,
+    work_of_shares,
+)
 from exporter.model.reading import Device, Instance, Place, Process
 from exporter.model.snapshot import Holder
 from exporter.model.workload import (
@@ -308,3 +314,32 @@ def test_the_work_grows_with_the_number_of_holders_only(scheduler: str) -> None:
         work_of_shares([report], [OnShare(GPU0, None, tuple(processes))])
 
     assert bytecodes(lambda: join(400)) < 2.5 * bytecodes(lambda: join(200))
+
+
+def test_a_pod_that_runs_stays_listed_while_its_kubelet_does_not_know_it() -> None:
+    """And which other GPUs are free is not known where it lists no device at all."""
+    shares = [on(GPU0, in_pod(7))]
+    to_train, to_notebook = given_to(TRAIN, uuid="GPU-0"), given_to(NOTEBOOK, uuid="GPU-1")
+    train, notebook = pod_name(TRAIN), pod_name(NOTEBOOK)
+    before = replace(
+        kubelet(to_train, to_notebook, container=TRAIN),
+        pod_labels={train: {"team": "a"}, notebook: {"team": "b"}},
+    )
+    pods = {UID: frozenset([train]), OTHER_UID: frozenset([notebook])}
+
+    empty = with_running(kubelet(), before, pods, shares)
+    assert empty.allocations == (to_train,)
+    assert not empty.allocates
+    assert empty.named == {"container": TRAIN}
+    assert empty.pod_labels == {train: {"team": "a"}}
+
+    other = with_running(kubelet(to_notebook), before, pods, shares)
+    assert other.allocations == (to_notebook, to_train)
+    assert other.allocates
+
+    nobody = with_running(kubelet(), before, pods, [])
+    assert (nobody.allocations, nobody.allocates) == ((), True)
+    listed = with_running(kubelet(to_train), before, pods, shares)
+    assert (listed.allocations, listed.allocates) == ((to_train,), True)
+    silent = with_running(replace(kubelet(to_train), allocates=False), before, pods, shares)
+    assert not silent.allocates

@@ -88,7 +88,9 @@ def _fetch(target: Target, deadline: Deadline) -> str:
     with opened:
         if target.procfs is not None:
             _check_owner(opened, target, target.procfs, deadline)
-        return _text(roundtrip(opened, _request(target, host, port), deadline, MOST_BYTES))
+        request = _request(target, host, port)
+        with roundtrip(opened, request, deadline, MOST_BYTES) as response:
+            return _text(response)
 
 
 def _check_owner(opened: socket.socket, target: Target, procfs: Path, deadline: Deadline) -> None:

@@ -70,8 +70,8 @@ def _get(path: str, ids: Collection[str]) -> tuple[http.client.HTTPResponse, byt
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as engine:
             engine.settimeout(deadline.left())
             engine.connect(path)
-            response = roundtrip(engine, question.encode(), deadline, MOST_BYTES)
-            return response, response.read()
+            with roundtrip(engine, question.encode(), deadline, MOST_BYTES) as response:
+                return response, response.read()
     except TooMuch:
         raise Unreadable(f"{path} answers with more than {MOST_BYTES // 1_000_000} MB") from None
     except TimeoutError:

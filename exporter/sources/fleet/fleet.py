@@ -99,7 +99,7 @@ class Fleet:
             worker.stop()
         deadline = self._clock.monotonic() + DRAIN_SECONDS
         for worker in workers:
-            worker.join(max(0.0, deadline - self._clock.monotonic()))
+            worker.thread.join(max(0.0, deadline - self._clock.monotonic()))
 
     @property
     def problem(self) -> str | None:
@@ -180,7 +180,7 @@ class Fleet:
             self._slots.unlist(count)
             for slot in [slot for index in admitted for slot in self._slots.at(index)]:
                 worker = slot.current
-                if slot.stuck is not None and slot.stuck.is_alive():
+                if slot.stuck is not None and slot.stuck.thread.is_alive():
                     slot.vacate(HUNG)  # a second thread would hang as well
                 elif worker is None or worker.generation != generation:
                     self._start_worker(slot, generation)
@@ -194,7 +194,7 @@ class Fleet:
         try:
             shared = self._slots, self._library, generation, self.options, self._clock
             worker = Worker(slot, *shared, self.node_counters, self.stale_seconds)
-            worker.start()
+            worker.thread.start()
         except Exception as error:  # one GPU without a worker must not affect the others
             slot.vacate(f"no thread can be started for it: {in_words(error)}")
         else:
@@ -213,7 +213,7 @@ class Fleet:
         with self._slots.lock:
             for slot in self._slots:
                 ended = workers.get(slot, slot.stuck)
-                slot.stuck = ended if ended is not None and ended.is_alive() else None
+                slot.stuck = ended if ended is not None and ended.thread.is_alive() else None
                 drained = drained and slot.stuck is None
         if drained:
             self._library.stop()

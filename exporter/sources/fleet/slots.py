@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import count
 from queue import SimpleQueue
@@ -21,11 +22,11 @@ MISSED_COUNTS = 3
 log = logging.getLogger(__name__)
 
 
-class Reader(threading.Thread):
-    """The thread of a worker, of which one round at a time is requested."""
+class Reader(ABC):
+    """A thread of which one round at a time is requested."""
 
     def __init__(self, index: int, generation: int, clock: Clock, stale_seconds: float) -> None:
-        super().__init__(name=f"gpu-{index}", daemon=True)
+        self.thread = threading.Thread(target=self.run, name=f"gpu-{index}", daemon=True)
         self.generation = generation
         self._clock = clock
         self._stale_seconds = stale_seconds
@@ -39,6 +40,10 @@ class Reader(threading.Thread):
         self.idle = threading.Event()
         """Cleared from the request for a round until its end."""
         self.idle.set()
+
+    @abstractmethod
+    def run(self) -> None:
+        """Make rounds as requested, until stopped."""
 
     def ask(self) -> None:
         """Start a round."""

@@ -28,7 +28,7 @@ AGAIN_SECONDS = 5.0
 log = logging.getLogger(__name__)
 
 
-class XidEvents(threading.Thread):
+class XidEvents:
     """Waits for Xids of every GPU that can be read, within one generation of the library."""
 
     def __init__(
@@ -39,7 +39,7 @@ class XidEvents(threading.Thread):
         clock: Clock,
     ) -> None:
         """`gpus` returns the UUIDs of readable GPUs by index; `note` takes a UUID and an Xid."""
-        super().__init__(name="xid-events", daemon=True)
+        self.thread = threading.Thread(target=self.run, name="xid-events", daemon=True)
         self._library = library
         self._gpus = gpus
         self._note = note

@@ -121,7 +121,7 @@ class XidWatch:
             return
         note = partial(self.ledger.note, way="nvml")
         events = XidEvents(self._library, lambda: self._readable, note, self._clock)
-        events.start()
+        events.thread.start()
         self._events = events
 
     def driver_ended(self, wait_seconds: float = WAIT_SECONDS) -> bool:
@@ -129,9 +129,9 @@ class XidWatch:
         events, self._events = self._events, None
         if events is not None:
             events.stop()
-            events.join(wait_seconds)
+            events.thread.join(wait_seconds)
             self._left_behind.append(events)
-        self._left_behind = [events for events in self._left_behind if events.is_alive()]
+        self._left_behind = [events for events in self._left_behind if events.thread.is_alive()]
         return not self._left_behind
 
     def stop(self) -> None:

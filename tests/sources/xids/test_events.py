@@ -72,15 +72,15 @@ def _watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         fake.activate(monkeypatch)
         rig = Rig(fake, gpus)
         rigs.append(rig)
-        rig.events.start()
+        rig.events.thread.start()
         return rig
 
     yield watch
     for rig in rigs:
         rig.fake.update(faults=[])
         rig.events.stop()
-        rig.events.join(2.0)
-        assert not rig.events.is_alive()
+        rig.events.thread.join(2.0)
+        assert not rig.events.thread.is_alive()
 
 
 def test_every_xid_is_heard_once_with_its_gpu(watch: Watch) -> None:
@@ -191,9 +191,9 @@ def test_a_driver_without_events_ends_the_watch(
     """WSL2, for one; it is said once."""
     caplog.set_level(logging.INFO)
     rig = watch({"faults": [fault("nvmlEventSetCreate", error=code)]})
-    rig.events.join(2.0)
+    rig.events.thread.join(2.0)
 
-    assert not rig.events.is_alive()
+    assert not rig.events.thread.is_alive()
     assert rig.calls("nvmlEventSetCreate") == 1
     assert "no Xid events" in caplog.text
 
@@ -205,11 +205,11 @@ def test_a_wedged_wait_is_left_behind(watch: Watch) -> None:
     rig.fake.update(faults=[fault("nvmlEventSetWait_v2", hang=True)])
     rig.wait_for_waits()
     rig.events.stop()
-    rig.events.join(0.2)
-    assert rig.events.is_alive()
-    assert rig.events.daemon
+    rig.events.thread.join(0.2)
+    assert rig.events.thread.is_alive()
+    assert rig.events.thread.daemon
     rig.fake.update(faults=[])
-    rig.events.join(2.0)
+    rig.events.thread.join(2.0)
 
-    assert not rig.events.is_alive()
+    assert not rig.events.thread.is_alive()
     assert rig.calls("nvmlEventSetFree") == 0

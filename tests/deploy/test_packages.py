@@ -44,7 +44,7 @@ def test_wheel_and_sdist_know_their_revision(tmp_path: Path) -> None:
 
     sdist = _build(ROOT, tmp_path / "sdist", "-t", "sdist", commit=COMMIT)
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source")  # our own
+        archive.extractall(tmp_path / "source", filter="data")
     source = next((tmp_path / "source").iterdir())
     assert (source / "deploy/systemd/roofline-exporter.service").exists()
     rules = source / "deploy/helm/roofline-exporter/files/rules/alerts.yml"

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -40,7 +41,8 @@ from tests.waiting import wait_until
     ("body", "expected"),
     [
         (REST, "Q"),
-        ("time.sleep(30)", "W"),
+        # Python 3.10 sleeps in select.
+        ("time.sleep(30)", "W" if sys.version_info >= (3, 11) else "Q"),
         ("while True: pass", "R"),
         ("threading.Event().wait(30)", "W"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "T"),

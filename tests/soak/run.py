@@ -229,7 +229,7 @@ class Soak:
             complaints.append(f"{len(more)} series are left over, {sorted(map(str, more))[:5]}")
         if jobs - {"steady"}:
             complaints.append(f"jobs are left over: {sorted(jobs)}")
-        last = self._fewest_threads(first.threads)
+        last = self._fewest(first)
         if last.threads > first.threads:
             complaints.append(f"threads: {first.threads} at first, {last.threads} at last")
         if last.descriptors > first.descriptors:
@@ -238,12 +238,13 @@ class Soak:
             )
         return complaints
 
-    def _fewest_threads(self, enough: int) -> Sample:
-        """Return a sample once idle threads have had their time to end."""
+    def _fewest(self, enough: Sample) -> Sample:
+        """Return a sample once idle threads and files of /proc have had their time to go."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while True:
             sample = self.sample()
-            if sample.threads <= enough or time.monotonic() > deadline:
+            few = sample.threads <= enough.threads and sample.descriptors <= enough.descriptors
+            if few or time.monotonic() > deadline:
                 return sample
             time.sleep(1.0)
 

@@ -163,7 +163,8 @@ def test_the_clients_modules_form_no_circle() -> None:
 def test_no_class_is_a_thread() -> None:
     """A thread's own attributes differ by release: Python 3.13 has `_handle`, which hid a method of
     that name, so that no GPU could be read."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in FILES.values())
+    paths = [*FILES.values(), *CLIENTS]
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
     classes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     bases = {f"{each.name}({ast.unparse(base)})" for each in classes for base in each.bases}
     assert not {each for each in bases if "Thread)" in each}

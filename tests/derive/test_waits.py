@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,27 +20,10 @@ from exporter.derive.waits import (
 )
 from exporter.model.reading import Place
 from exporter.model.snapshot import Bounds, Rank, Recent, Share, ShareTotals
-from exporter.model.training import TrainingTotals
+from tests.derive.ranks import NOW, rank_of
 
-NOW = 1000.0
 RATIOS = st.floats(0.0, 1.0)
 RATIOS_OR_NONE = st.none() | RATIOS
-
-
-def rank_of(number: int = 0, **changes: Any) -> Rank:
-    """A verified rank that lives, does not wait and reported just now."""
-    rank = Rank(
-        job="job",
-        rank=number,
-        gpu_uuid="GPU-0",
-        gpu_instance=None,
-        totals=TrainingTotals(),
-        processes=1,
-        run_seconds=60.0,
-        last_report_timestamp_seconds=NOW,
-        verified=True,
-    )
-    return replace(rank, **changes)
 
 
 def share_of(

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,6 @@ NEWER = range(11, 16)
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
 
 
-@cache
 def others() -> list[str]:
     """The Pythons but this one that start, by `python3.N` on the PATH or in pyenv."""
     found = []
@@ -39,15 +38,19 @@ def others() -> list[str]:
     return found
 
 
-@pytest.mark.skipif(not others(), reason="there is no other Python 3.11 or newer")
-def test_once_reads_every_gpu(make_driver: MakeDriver, tmp_path: Path) -> None:
+def test_once_reads_every_gpu(
+    make_driver: MakeDriver, folders: Iterator[Path], processes: list[Process]
+) -> None:
+    if not (pythons := others()):
+        pytest.skip("there is no other Python 3.11 or newer")
     gpm = {"graphics": 60, "sm": 50, "tensor": 30, "dram": 20}
     devices = [{"product": "h100-sxm", "utilization": 60, "gpm": gpm}, {"product": "t4"}]
     driver = make_driver({"devices": devices})
     packages = f"{ROOT}{os.pathsep}{sysconfig.get_path('purelib')}"
-    for number, python in enumerate(others()):
+    for python in pythons:
         environ = {**driver.environment(), "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
-        run = Process([python, "-m", "exporter", "once"], tmp_path / str(number), environ)
+        run = Process([python, "-m", "exporter", "once"], next(folders), environ)
+        processes.append(run)
         assert run.wait() == 0, f"{python}: {run.lines()}"
         assert run.lines() == [], python
         page = Page(run.stdout.decode())

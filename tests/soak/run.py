@@ -239,7 +239,7 @@ class Soak:
         return complaints
 
     def _fewest(self, enough: Sample) -> Sample:
-        """Return a sample once idle threads and files of /proc have had their time to go."""
+        """Return a sample once idle threads and open files have had their time to go."""
         deadline = time.monotonic() + SETTLED_SECONDS
         while True:
             sample = self.sample()

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Reader(ABC):
-    """A thread of which one round at a time is requested."""
+    """What reads a GPU in a thread of its own, one requested round at a time."""
 
     def __init__(self, index: int, generation: int, clock: Clock, stale_seconds: float) -> None:
         self.thread = threading.Thread(target=self.run, name=f"gpu-{index}", daemon=True)

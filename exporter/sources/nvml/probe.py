@@ -13,7 +13,7 @@ import pynvml
 
 from exporter.errors import DeviceGone, LibraryUnavailable
 from exporter.sources.nvml import NVML
-from exporter.sources.reading_state import IMPLAUSIBLE, Journal
+from exporter.sources.reading_state import Journal
 
 T = TypeVar("T")
 
@@ -198,12 +198,9 @@ class Probe(Generic[T]):
                     continue
                 return None
             found = value if self._check is None else self._check(value)
-            if found is None:
-                worked = bool(self._worked)
-                self._journal.absent(self._group, IMPLAUSIBLE, self, worked=worked)
-                return None
-            self._journal.answered(self._group, self)
-            if self._at not in self._worked:
+            possible, worked = found is not None, bool(self._worked)
+            self._journal.judged(self._group, self, possible=possible, worked=worked)
+            if possible and self._at not in self._worked:
                 self._worked += (self._at,)
             return found
         return None

@@ -23,7 +23,7 @@ from exporter.model.snapshot import (
     ShareTotals,
 )
 from exporter.model.training import Loader, TrainingTotals
-from tests.derive.test_waits import NOW, rank_of
+from tests.derive.ranks import NOW, rank_of
 
 CEILINGS = Ceilings(
     "h100",

@@ -14,7 +14,7 @@ from exporter.model.reading import Device, Place, Process, Vitals
 from exporter.model.snapshot import Gpu, Holder, Rank, Share, ShareTotals
 from exporter.model.training import TrainingTotals
 from exporter.model.workload import Workload
-from tests.derive.test_waits import rank_of
+from tests.derive.ranks import rank_of
 
 POD = Workload("kubernetes", "team-a", "train-0", "main")
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
@@ -154,13 +155,22 @@ def test_a_bad_answer_is_one_line(
     says: bytes | Callable[[socket.socket], None],
     problem: str,
 ) -> None:
-    """It names the socket, and nothing of what the answer holds."""
+    """It names the socket, and nothing of what the answer holds; no response is left open."""
+    responses: list[http.client.HTTPResponse] = []
+
+    class Kept(http.client.HTTPResponse):
+        def begin(self) -> None:
+            responses.append(self)
+            super().begin()
+
+    monkeypatch.setattr(http.client, "HTTPResponse", Kept)
     if says in (silence, drip):
         monkeypatch.setattr(module, "TOTAL_SECONDS", 0.3)
     engine.says = says
     with pytest.raises(Unreadable) as raised:
         names(engine.path, {ID})
     assert str(raised.value).startswith(f"{engine.path} {problem}")
+    assert [response.isclosed() for response in responses] == [True]
     assert "\n" not in str(raised.value)
 
 

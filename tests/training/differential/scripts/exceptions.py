@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -79,25 +80,7 @@ def collating(kind: type[BaseException], samples: list[Any]) -> Any:
     return utils.collate.default_collate(samples)
 
 
-def lost() -> NoReturn:
-    """Leave when a worker is gone: what of its batches arrives, and when PyTorch's handler of
-    SIGCHLD raises, is chance.
-    """
-    while True:
-        try:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            break
-        except RuntimeError:
-            continue
-    unknown()
-    print("a worker is lost", flush=True)
-    os._exit(3)
-
-
-def train(source: str, kind: type[BaseException], workers: int) -> None:
-    if workers and kind in HARD:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    own = Own()
+def learn(own: Own, source: str, kind: type[BaseException], workers: int) -> None:
     options: dict[str, Any] = {}
     data: Any = Pairs(24)
     if source == "map":
@@ -108,14 +91,17 @@ def train(source: str, kind: type[BaseException], workers: int) -> None:
         options["collate_fn"] = functools.partial(collating, kind)
     batches = watched(DataLoader(data, 4, num_workers=workers, **options))
     own.asks()
+    for batch in batches:
+        own.got(batch)
+        own.learn(batch)
+        own.asks()
+
+
+def train(source: str, kind: type[BaseException], workers: int) -> None:
+    own = Own()
     try:
-        for batch in batches:
-            own.got(batch)
-            own.learn(batch)
-            own.asks()
+        learn(own, source, kind, workers)
     except BaseException as error:
-        if workers and kind in HARD:
-            lost()
         # Twice: as it is seen where it is caught, and by whom it reaches at last.
         caught = error
         text = "".join(traceback.format_exception(error))
@@ -127,6 +113,23 @@ def train(source: str, kind: type[BaseException], workers: int) -> None:
         del caught
         sys.exit(3)
     own.expect(clock=False)
+
+
+def lose(source: str, kind: type[BaseException]) -> NoReturn:
+    """Train until the worker is gone, and leave.
+
+    What of its batches arrives is chance. So is what is raised, and how often: a connection to the
+    worker breaks before SIGCHLD arrives, whose handler by PyTorch raises once.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    with contextlib.suppress(BaseException):
+        try:
+            learn(Own(), source, kind, 1)
+        finally:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    unknown()
+    print("a worker is lost", flush=True)
+    os._exit(3)
 
 
 KINDS: tuple[type[BaseException], ...] = (
@@ -144,7 +147,11 @@ KINDS: tuple[type[BaseException], ...] = (
 HARD = (KeyboardInterrupt, SystemExit, Unlike)
 """What ends a worker."""
 TABLE: dict[str, Callable[[], None]] = {
-    f"{kind.__name__}_{source}_{workers}": functools.partial(train, source, kind, workers)
+    f"{kind.__name__}_{source}_{workers}": (
+        functools.partial(lose, source, kind)
+        if workers and kind in HARD
+        else functools.partial(train, source, kind, workers)
+    )
     for workers in (0, 1)  # the order in which two are ready is chance
     for source in ("map", "iterable", "collate")
     for kind in KINDS

@@ -11,6 +11,7 @@ import re
 import select
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 PciAddress = tuple[int, int, int]
@@ -40,6 +41,7 @@ class KernelXid(NamedTuple):
     code: int
 
 
+@lru_cache
 def pci_address(bus_id: str) -> PciAddress | None:
     """Return the address in a bus id such as ``00000000:65:00.0``; None if it has another form."""
     match = _BUS_ID.fullmatch(bus_id)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HOOKED = {
     "torch.utils.data.dataloader": "loaders",
+    "torchdata.stateful_dataloader.stateful_dataloader": "loader_details",
     "torch.optim.optimizer": "optimizers",
     "torch.amp.autocast_mode": "autocast",
     "torch.serialization": "checkpoints",

@@ -24,7 +24,10 @@ VARIABLE = "ROOFLINE_JOB_SUMMARY"
 """In the job's environment: the process id of its first process; `run --quiet` leaves it out."""
 FILE_VARIABLE = "ROOFLINE_JOB_SUMMARY_FILE"
 """In the job's environment: the path of `run --summary`."""
-NOTHING = "nothing was measured: no loop over a PyTorch data loader was seen"
+NOTHING = (
+    "nothing was measured: no loop over a PyTorch data loader was seen; "
+    "put watch() around what the training loop reads"
+)
 TOO_SHORT = "it ended before one of its steps was counted"
 _SECOND = 1_000_000_000
 _SCALES = ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s"))
@@ -70,6 +73,7 @@ def write_nothing_measured() -> None:
 
 def _measured(account: Account, ranks: int) -> str:
     from . import diagnosis
+    from .degraded import FOUND, REASONS
 
     idles_ns, phases_ns, wall_ns = account.times_ns()
     steps = account.counts.totals()[0]
@@ -80,6 +84,8 @@ def _measured(account: Account, ranks: int) -> str:
     if "data" in idles_ns:
         waits.append(f"GPU idle meanwhile {_time(idles_ns['data'], wall_ns)}")
     why = diagnosis.why(account)
+    if not waits and "helper_thread" in FOUND:
+        why = f": {REASONS['helper_thread']}{why}"
     parts = [did, *computed, *waits] if why.startswith(":") else [did, *waits, *computed]
     whose = f"rank 0 of {ranks}: " if ranks > 1 else ""
     if not whose and parent() is not None:

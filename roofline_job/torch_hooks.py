@@ -15,7 +15,7 @@ from typing import Any
 from weakref import ref
 
 from . import loader as loaders
-from .degraded import AUTOCAST, CHECKPOINTS, LOADERS, OPTIMIZERS, Part, degrade
+from .degraded import AUTOCAST, CHECKPOINTS, DETAILS, LOADERS, OPTIMIZERS, Part, degrade
 from .exact_types import attribute, required_attribute, without_torch_function
 from .loops import NO_BATCH, Loop, Stated, remember_optimizer
 from .precision import PRECISIONS
@@ -65,6 +65,7 @@ def install() -> None:
     """Install the hooks that `watch` needs into the job's torch; cheap if they are there."""
     for name, hook in (
         ("torch.utils.data.dataloader", hook_loaders),
+        ("torchdata.stateful_dataloader.stateful_dataloader", hook_stateful_loaders),
         ("torch.optim.optimizer", hook_optimizers),
     ):
         module = sys.modules.get(name)
@@ -79,7 +80,7 @@ def mark(iterable: Any, stated: Stated) -> bool:
     if loader_class is None or not issubclass(type(iterable), loader_class):
         return False
     install()
-    if not LOADERS.on or type(iterable).__iter__ is not loader_class.__iter__:
+    if not LOADERS.on or not hasattr(type(iterable).__iter__, HOOKED):
         return False
     for key in [key for key, (marked, _) in _stated.items() if marked() is None]:
         del _stated[key]
@@ -101,6 +102,16 @@ def hook_loaders(module: Any) -> None:
     elif LOADERS.on:
         replace(loader, "__iter__", _measured_iter)
         replace(iterator, "__next__", _measured_next)
+
+
+def hook_stateful_loaders(module: Any) -> None:
+    """Measure the start of torchdata's data loader, whose iterators inherit next() from PyTorch's,
+    and read its settings."""
+    loader = getattr(module, "StatefulDataLoader", None)
+    if loader is None:
+        degrade("loader_details", f"{module.__name__} has no StatefulDataLoader")
+    elif LOADERS.on:
+        replace(loader, "__iter__", _measured_iter)
 
 
 def hook_optimizers(module: Any) -> None:
@@ -139,6 +150,7 @@ def hook_saving(module: Any) -> None:
 
 _HOOKS: Mapping[str, tuple[Callable[[Any], None], Part]] = {
     "loaders": (hook_loaders, LOADERS),
+    "loader_details": (hook_stateful_loaders, DETAILS),
     "optimizers": (hook_optimizers, OPTIMIZERS),
     "autocast": (hook_autocast, AUTOCAST),
     "checkpoints": (hook_saving, CHECKPOINTS),

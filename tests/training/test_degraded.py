@@ -11,13 +11,13 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from exporter.sources.training.decode import decode
-from roofline_job import degraded, loops, phase, process, reporter, step, watch
+from roofline_job import degraded, loops, phase, process, reporter, step, torch_hooks, watch
 from roofline_job.degraded import REASONS, WATCH, degrade
 from roofline_job.thread_accounts import ThreadAccount
 from tests.training.conftest import PARTS, Clock
@@ -47,6 +47,13 @@ def test_the_next_report_names_the_reasons(clock: Clock, listener: Listener) -> 
     assert (before.degraded, before.errors) == ((), 0)
     assert sorted(after.degraded) == ["autocast", "optimizers"]
     assert (after.errors, after.error) == (2, "no autocast")
+
+
+def test_torchdata_without_its_loader() -> None:
+    """Loops are measured as before, without what only the loader knows."""
+    torch_hooks.hook_stateful_loaders(ModuleType("stateful"))
+
+    assert degraded.FOUND == {"loader_details": "stateful has no StatefulDataLoader"}
 
 
 @pytest.mark.parametrize("stderr", [None, io.StringIO(), SimpleNamespace(write=lambda _: 1 / 0)])

@@ -229,6 +229,37 @@ def test_a_job_that_is_counted_says_what_it_computed(
     assert last.get("degraded") == (["flops"] if compiles else None)
 
 
+HELPED = """
+import queue, threading
+import torch
+from torch.utils.data import DataLoader
+
+def hand_over():
+    for batch in DataLoader(torch.zeros(4, 4), 1):
+        batches.put(batch)
+    batches.put(None)
+
+batches = queue.Queue()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters())
+threading.Thread(target=hand_over).start()
+for batch in iter(batches.get, None):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_loader_that_a_helper_thread_reads(tmp_path: Path) -> None:
+    """The line says why no wait is known, and what would measure it."""
+    pytest.importorskip("torch")
+    done = ran(tmp_path, HELPED)
+    assert re.fullmatch(
+        r"roofline-exporter: \d steps: the data loader is read in a helper thread, so the wait of "
+        r"the training loop is not measured; put watch\(\) around what that loop reads\n",
+        done.stderr,
+    ), done.stderr
+
+
 SIGNALLED = """
 import os, signal, sys
 import torch

@@ -25,6 +25,7 @@ TABLE: dict[str, tuple[Mode, ...]] = {
     "optimizers": (RUN, WATCH),
     "evaluation": (RUN, WATCH),
     "workers": (RUN, WATCH),
+    "with_torchdata": (RUN, WATCH),
     "endings": (RUN, WATCH),
     "processes": (RUN,),
     "saving": (RUN,),
@@ -37,7 +38,7 @@ TABLE: dict[str, tuple[Mode, ...]] = {
 What `run --print-env` prints is the environment that `run` makes (`test_launch`), so no script is
 started with it.
 """
-NEEDS = {"greenlets": "gevent", "saving": "safetensors"}
+NEEDS = {"greenlets": "gevent", "saving": "safetensors", "with_torchdata": "torchdata"}
 
 
 @pytest.mark.parametrize(

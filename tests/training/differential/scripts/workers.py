@@ -12,11 +12,13 @@ from torch.utils.data import DataLoader
 from tests.training.differential.own import Own, Pairs, Stream, cases, watched
 
 BODY = 0.02
+LOADER: Any = DataLoader
+"""The class of the loaders."""
 
 
 def trained(epochs: int, data: Any = None, **options: Any) -> None:
     own = Own(BODY)
-    one = watched(DataLoader(data or Pairs(48, 0.006), 4, **options))
+    one = watched(LOADER(data or Pairs(48, 0.006), 4, **options))
     for _ in range(epochs):
         own.train(one)
     settings = {"workers": options["num_workers"], "pin_memory": False}
@@ -38,7 +40,7 @@ def of_a_stream() -> None:
 def out_of_order() -> None:
     """Batches come as they are ready; what is learnt from them must not depend on it."""
     own = Own()
-    one = watched(DataLoader(Pairs(48, 0.002), 4, num_workers=2, in_order=False))
+    one = watched(LOADER(Pairs(48, 0.002), 4, num_workers=2, in_order=False))
     for batch in own.each(one):
         own.optimizer.zero_grad()
         (own.loss(batch) * 0).backward()
@@ -49,7 +51,7 @@ def out_of_order() -> None:
 def of_words() -> None:
     """Samples without any tensor: how many there are is not known."""
     own = Own()
-    for words in own.each(watched(DataLoader(list("abcdefgh"), 4, num_workers=1))):
+    for words in own.each(watched(LOADER(list("abcdefgh"), 4, num_workers=1))):
         print(words)
         own.learn((torch.ones(4, 4), torch.ones(4, 1)))
     own.samples = None
@@ -68,7 +70,7 @@ def slow_start() -> None:
 def reset_midway() -> None:
     """An epoch of persistent workers that is given up, and another one."""
     own = Own(BODY)
-    one = watched(DataLoader(Pairs(48, 0.006), 4, num_workers=1, persistent_workers=True))
+    one = watched(LOADER(Pairs(48, 0.006), 4, num_workers=1, persistent_workers=True))
     for _ in range(2):
         own.asks()
         for index, batch in enumerate(one):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent
-WAITING = ("benchmarks", "soak", "e2e", "dashboards", "cli", "deploy", "abuse")
+WAITING = ("benchmarks", "soak", "abuse", "e2e", "dashboards", "cli", "deploy")
 """Folders whose tests mostly wait for processes that they started; those with long files first."""
 WORKERS_PER_CORE = 3
 """For those. A file stays on one worker, so that what its tests share is started once."""

@@ -42,7 +42,10 @@ class Suite(NamedTuple):
 
 SUITES = {
     "pytorch_ignite": Suite(
-        ("tests/ignite/engine",), 300, ("torch",), "not time and not gradients"
+        ("tests/ignite/engine",),
+        300,
+        ("torch",),
+        "not time and not gradients and not random_dataloader_from_epoch",
     ),
     "accelerate": Suite(
         ("tests/test_data_loader.py", "tests/test_optimizer.py", "tests/test_scheduler.py"),

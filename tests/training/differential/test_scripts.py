@@ -22,7 +22,7 @@ TABLE: dict[str, tuple[Mode, ...]] = {
     "looked_up": (RUN, WATCH),
     "threads": (RUN,),
     "exceptions": (RUN, WATCH),
-    "optimizers": (RUN,),
+    "optimizers": (RUN, WATCH),
     "evaluation": (RUN, WATCH),
     "workers": (RUN, WATCH),
     "with_torchdata": (RUN, WATCH),

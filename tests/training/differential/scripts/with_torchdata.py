@@ -13,13 +13,7 @@ def resumed() -> None:
     """An epoch that is left in its middle, and the rest of it by another loader."""
     own = Own(workers.BODY)
     left, rest = (watched(StatefulDataLoader(Pairs(48, 0.006), 4, num_workers=1)) for _ in range(2))
-    own.asks()
-    for index, batch in enumerate(left):
-        own.got(batch)
-        if index == 4:
-            break
-        own.learn(batch)
-        own.asks()
+    workers.leave(own, left)
     rest.load_state_dict(left.state_dict())
     own.train(rest)
     own.expect(share=False)

@@ -67,18 +67,23 @@ def slow_start() -> None:
     trained(2, num_workers=1, worker_init_fn=slow_to_start)
 
 
+def leave(own: Own, one: Any) -> None:
+    """Learn from four batches, and leave the epoch with the fifth."""
+    own.asks()
+    for index, batch in enumerate(one):
+        own.got(batch)
+        if index == 4:
+            break
+        own.learn(batch)
+        own.asks()
+
+
 def reset_midway() -> None:
     """An epoch of persistent workers that is given up, and another one."""
     own = Own(BODY)
     one = watched(LOADER(Pairs(48, 0.006), 4, num_workers=1, persistent_workers=True))
     for _ in range(2):
-        own.asks()
-        for index, batch in enumerate(one):
-            own.got(batch)
-            if index == 4:
-                break
-            own.learn(batch)
-            own.asks()
+        leave(own, one)
     own.expect(share=False)
 
 

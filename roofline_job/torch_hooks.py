@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks into PyTorch.
+"""The hooks into PyTorch, and into torchdata.
 
 Each hook replaces a function by an ordinary function that calls it: one line more in a traceback.
 docs/stalls.md ("What it touches in the job") lists the names that are replaced, and no others are.

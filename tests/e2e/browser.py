@@ -80,16 +80,21 @@ class View:
 
     def load(self, address: str) -> View:
         """Load a page with all its scripts, again while the machine's networks change."""
-        self.disturbed = True
-        while self.disturbed:
-            self.disturbed = False
-            try:
-                self.page.goto(address)
-            except Error as error:
-                if NETWORK_CHANGED not in error.message:
-                    raise
-                self.disturbed = True
+        kept = len(self.errors)
+        while not self._is_loaded(address):
+            self.page.goto("about:blank")  # scripts that miss one another complain until then
+            del self.errors[kept:]
         return self
+
+    def _is_loaded(self, address: str) -> bool:
+        self.disturbed = False
+        try:
+            self.page.goto(address)
+        except Error as error:
+            if NETWORK_CHANGED not in error.message:
+                raise
+            return False
+        return not self.disturbed
 
     def open(self, address: str) -> View:
         """Load a page and wait until its stream runs."""

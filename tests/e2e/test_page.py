@@ -20,6 +20,7 @@ from exporter.model.workload import ShareWork
 from exporter.web.live.stream import EVENT_SECONDS
 from tests import snapshots
 from tests.conftest import MEASURED
+from tests.e2e import browser
 from tests.e2e.browser import SCHEMES, SIZES, View
 from tests.e2e.conftest import OpenPage, Serve, StartDaemon
 from tests.e2e.daemons import Daemon
@@ -175,6 +176,20 @@ def test_a_gpu_that_is_gone_is_not_shown_as_if_it_were_there(serve: Serve, view:
     for part in parts:
         expect(part).to_be_visible()
     expect(page.locator("#chart-power .u-wrap canvas")).to_be_visible()
+
+
+def test_a_load_that_a_change_of_networks_ended_leaves_no_complaint(
+    serve: Serve, view: OpenPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script that draws charts is missing once, and another says so."""
+    monkeypatch.setattr(browser, "NETWORK_CHANGED", "ERR_CONNECTION_ABORTED")
+    live = serve(snapshots.snapshot(snapshots.h100_training(0)))
+    shown = view()
+    shown.page.add_init_script("addEventListener('DOMContentLoaded', () => uPlot)")
+    shown.page.route("**/uPlot*", lambda route: route.abort("connectionaborted"), times=1)
+    shown.open(f"{live.url}/gpu/0")
+    expect(shown.page.locator("#chart-power .u-wrap canvas")).to_be_visible()
+    assert shown.violations() == []
 
 
 def test_a_limit_that_is_lowered_was_not_so_before(serve: Serve, view: OpenPage) -> None:

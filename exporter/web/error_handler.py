@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from exporter.web.api import SCHEMA_VERSION
-from exporter.web.page.document import brand, document
+from exporter.web.page.document import brand, document, root_from
 from exporter.web.static import HEADERS
 
 
@@ -28,10 +28,11 @@ async def refuse(request: Request, problem: Exception) -> Response:
     is_page = path.startswith("/gpu/") or "text/html" in request.headers.get("accept", "")
     if is_page and not path.startswith("/api/"):
         name = f"{problem.status_code} {HTTPStatus(problem.status_code).phrase}"
-        body = f'<h1>{name}</h1>\n<p>{escape(text)}</p>\n<p><a href="/">All GPUs</a></p>'
-        top = f'<header><div class="top">{brand()}</div></header>'
+        root = root_from(path)
+        body = f'<h1>{name}</h1>\n<p>{escape(text)}</p>\n<p><a href="{root}">All GPUs</a></p>'
+        top = f'<header><div class="top">{brand(root)}</div></header>'
         page = f'<body>{top}\n<main class="refusal">\n{body}\n</main></body>'
-        html = document(f"{name} · roofline-exporter", page)
+        html = document(f"{name} · roofline-exporter", page, root)
         return HTMLResponse(html, problem.status_code, {**HEADERS, **(problem.headers or {})})
     answer = {"schema_version": SCHEMA_VERSION, "error": text}
     return JSONResponse(answer, problem.status_code, dict(problem.headers or {}))

@@ -19,7 +19,8 @@ from exporter.web.responses import refuse_plainly
 
 EXEMPT = frozenset({"/-/healthy", "/-/ready"})
 RESOLV_CONF = Path("/etc/resolv.conf")
-MISDIRECTED = "this Host is not known here; --web.allowed-hosts can allow it"
+MOST_NAME_LENGTH = 253
+"""RFC 1035, section 2.3.4."""
 
 _HOST = re.compile(r"(?:\[(?P<address>[^]]*)\]|(?P<name>[A-Za-z0-9._-]*))(?::[0-9]*)?")
 
@@ -71,6 +72,15 @@ class Hosts:
         )
 
 
+def misdirected(host: bytes) -> str:
+    """Return why a Host is refused, and the flag that allows it."""
+    found = _HOST.fullmatch(host.decode("latin-1").strip())
+    name = found["name"] if found else None
+    if not name or len(name) > MOST_NAME_LENGTH:
+        return "expected a name of this node in Host; --web.allowed-hosts adds names"
+    return f"{name} is not known as a name of this node; --web.allowed-hosts={name} allows it"
+
+
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
@@ -94,4 +104,4 @@ class KnownHosts:
             await self._app(scope, receive, send)
         else:
             self._refused("host")
-            await refuse_plainly(scope, send, 421, MISDIRECTED)
+            await refuse_plainly(scope, send, 421, misdirected(host))

@@ -65,12 +65,12 @@ def _assets() -> tuple[str, dict[str, _Asset]]:
     return total.hexdigest()[:DIGEST_LENGTH], files
 
 
-def asset_url(name: str) -> str:
-    """Return the address of a file of the folder: ``page.css`` or ``uplot/uPlot.min.css``."""
+def asset_path(name: str) -> str:
+    """Return where below ``/`` a file of the folder is: ``page.css`` or ``uplot/uPlot.min.css``."""
     digest, files = _assets()
     if name not in files:
         raise KeyError(name)
-    return f"/static/{digest}/{name}"
+    return f"static/{digest}/{name}"
 
 
 def static_routes() -> list[Route]:

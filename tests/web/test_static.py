@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from exporter.web import static
-from exporter.web.static import CONTENT_TYPES, FOLDER, asset_url
+from exporter.web.static import CONTENT_TYPES, FOLDER, asset_path
 
 SERVED = sorted(
     path.relative_to(FOLDER).as_posix()
@@ -28,13 +28,14 @@ LIMIT_ON_THE_WIRE_BYTES = 54_000
 def test_every_asset(client: TestClient, name: str) -> None:
     """Each file is served as it is, under its address, for a year."""
     plain = (FOLDER / name).read_bytes()
-    answer = client.get(asset_url(name), headers={"accept-encoding": "identity"})
+    url = f"/{asset_path(name)}"
+    answer = client.get(url, headers={"accept-encoding": "identity"})
     assert answer.status_code == 200
     assert answer.content == plain
     assert answer.headers["content-type"] == CONTENT_TYPES[Path(name).suffix]
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert answer.headers["vary"] == "Accept-Encoding"
-    with client.stream("GET", asset_url(name), headers={"accept-encoding": "gzip"}) as zipped:
+    with client.stream("GET", url, headers={"accept-encoding": "gzip"}) as zipped:
         assert zipped.headers["content-encoding"] == "gzip"
         assert gzip.decompress(b"".join(zipped.iter_raw())) == plain
 
@@ -50,11 +51,11 @@ def test_assets_are_light() -> None:
 def test_every_asset_is_used(client: TestClient) -> None:
     """The pages load each file that is served, and nothing has to be found out by running one."""
     pages = client.get("/").text + client.get("/gpu/0").text
-    loaded = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', pages))
-    assert loaded == {asset_url(name) for name in SERVED}
+    loaded = set(re.findall(r'(?:src|href)="\.\.?/(static/[^"]+)"', pages))
+    assert loaded == {asset_path(name) for name in SERVED}
     for name in SERVED:
         for imported in re.findall(r'from "\./([a-z_]+\.js)"', (FOLDER / name).read_text("utf-8")):
-            assert asset_url(imported) in loaded, (name, imported)
+            assert asset_path(imported) in loaded, (name, imported)
 
 
 def test_the_address_follows_the_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +68,9 @@ def test_the_address_follows_the_content(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / name).write_text(text, encoding="ascii")
         (tmp_path / "notes.md").write_text(text * 3, encoding="ascii")
         static._assets.cache_clear()
-        urls.add(asset_url(name).rpartition("/")[0])
+        urls.add(asset_path(name).rpartition("/")[0])
         with pytest.raises(KeyError):
-            asset_url("notes.md")
+            asset_path("notes.md")
     static._assets.cache_clear()
     assert len(urls) == 3
 
@@ -77,7 +78,7 @@ def test_the_address_follows_the_content(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["nope.js", "../static.py", "..%2fstatic.py", "%2e%2e/static.py"])
 def test_nothing_else_is_served(client: TestClient, name: str) -> None:
     """Only the folder's files, only under the address of this release."""
-    folder = asset_url(SERVED[0]).split("/")[2]
+    folder = asset_path(SERVED[0]).split("/")[1]
     assert client.get(f"/static/{folder}/{name}").status_code == 404
     assert client.get(f"/static/000000000000/{SERVED[0]}").status_code == 404
 

@@ -22,10 +22,10 @@ from exporter.web.wording.whose import is_unopened, owner
 
 
 def addresses(key: str) -> tuple[str, str]:
-    """Return the addresses of a row's page and history; its key is the `share_name` of its UUID."""
+    """Return the addresses of a row's page and history, from ``/``; its key is the `share_name`."""
     uuid, _, instance = key.partition("/")
     name, query = quote(uuid, safe=""), f"?instance={instance}" if instance else ""
-    return f"/gpu/{name}{query}", f"/api/v1/gpus/{name}/history{query}"
+    return f"gpu/{name}{query}", f"api/v1/gpus/{name}/history{query}"
 
 
 Row = dict[str, Any]

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from exporter import __version__
-from exporter.web.static import asset_url
+from exporter.web.static import asset_path
 from exporter.web.wording.numbers import clock_time, iso_time
 from exporter.web.wording.summary import DOCUMENTATION
 
@@ -17,30 +17,45 @@ FEW, MANY = 2, 16
 """Up to FEW rows the chart is below the table, above MANY the table is compact; as in
 static/node.js."""
 LINKS = (
-    ("/metrics", "Metrics"),
-    ("/api/v1/gpus", "GPUs as JSON"),
-    ("/api/v1/roofline", "Rooflines as JSON"),
-    ("/api/v1/training", "Training as JSON"),
-    ("/-/ready", "Readiness"),
-    ("/api/openapi.json", "API schema"),
-    (DOCUMENTATION, "Documentation"),
+    ("metrics", "Metrics"),
+    ("api/v1/gpus", "GPUs as JSON"),
+    ("api/v1/roofline", "Rooflines as JSON"),
+    ("api/v1/training", "Training as JSON"),
+    ("-/ready", "Readiness"),
+    ("api/openapi.json", "API schema"),
 )
+
+
+def root_from(path: str) -> str:
+    """Return the address of ``/`` from the page at `path`, such as ``../`` from ``/gpu/0``.
+
+    Pages link relative to themselves: a proxy may serve them below a path of its own.
+    """
+    return "../" * (path.count("/") - 1) or "./"
 
 
 def document(
     title: str,
     body: str,
+    root: str,
     *,
     scripts: Sequence[str] = (),
     modules: Sequence[str] = (),
 ) -> str:
-    """Return a whole HTML document; `title` is text, `body` is HTML, the others are assets."""
-    head = [f'<link rel="icon" href="{asset_url("icon.svg")}" type="image/svg+xml">']
-    head += [f'<link rel="stylesheet" href="{asset_url("page.css")}">']
-    head += [f'<script defer src="{asset_url(name)}"></script>' for name in scripts]
+    """Return a whole HTML document of a page whose `root_from` is `root`.
+
+    `title` is text, `body` is HTML, the others are assets.
+    """
+
+    def address(name: str) -> str:
+        return root + asset_path(name)
+
+    head = [f'<link rel="icon" href="{address("icon.svg")}" type="image/svg+xml">']
+    head += [f'<link rel="stylesheet" href="{address("page.css")}">']
+    head += [f'<script defer src="{address(name)}"></script>' for name in scripts]
     # Preloaded modules are fetched in parallel, not when the importing one has been parsed.
-    head += [f'<link rel="modulepreload" href="{asset_url(name)}">' for name in modules[1:]]
-    head += [f'<script type="module" src="{asset_url(name)}"></script>' for name in modules[:1]]
+    head += [f'<link rel="modulepreload" href="{address(name)}">' for name in modules[1:]]
+    head += [f'<script type="module" src="{address(name)}"></script>' for name in modules[:1]]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -67,12 +82,12 @@ def data_block(name: str, data: Any) -> str:
     return f'<script type="application/json" id="{name}">{text}</script>'
 
 
-def brand(attributes: str = "") -> str:
+def brand(root: str, attributes: str = "") -> str:
     """Return the product's name, a link to the node's page."""
-    return f'<a class="brand" href="/"{attributes}>roofline-exporter</a>'
+    return f'<a class="brand" href="{root}"{attributes}>roofline-exporter</a>'
 
 
-def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
+def frame(view: Mapping[str, Any], content: str, root: str, *, home: bool = False) -> str:
     """Return the body of a page with its content.
 
     Scripts update the banner; it is not `hidden`, because text browsers show hidden text.
@@ -83,16 +98,17 @@ def frame(view: Mapping[str, Any], content: str, *, home: bool = False) -> str:
     here = ' aria-current="page"' if home else ""
     rows = len(view["rows"])
     look = "many" if rows > MANY else "few" if rows <= FEW else ""
-    links = " · ".join(f'<a href="{to}">{text}</a>' for to, text in LINKS)
+    links = [f'<a href="{root}{path}">{text}</a>' for path, text in LINKS]
+    links.append(f'<a href="{DOCUMENTATION}">Documentation</a>')
     return f"""<body{f' class="{look}"' if home and look else ""}>
 <a class="skip" href="#content">Skip to the content</a>
-<header><div class="top">{brand(here)}
+<header><div class="top">{brand(root, here)}
 <p id="connection"><span class="dot" aria-hidden="true"></span>
 <span role="status" data-c="word">as of</span> <time id="read"{when}>{shown}</time></p></div>
 <p id="banner" role="note">{escape(view.get("notice", ""))}</p></header>
 <main id="content">
 {content}
 </main>
-<footer><p>{links}</p><p>roofline-exporter {escape(__version__)}</p></footer>
+<footer><p>{" · ".join(links)}</p><p>roofline-exporter {escape(__version__)}</p></footer>
 {data_block("view", view)}
 </body>"""

@@ -13,12 +13,15 @@ from exporter.web.history import Series
 from exporter.web.live.rows import Row, addresses
 from exporter.web.page.charts import gpu_charts
 from exporter.web.page.details import gpu_facts
+from exporter.web.page.document import root_from
 from exporter.web.page.node import roofline_figure
 from exporter.web.page.processes import gpu_processes
 from exporter.web.page.table import gpu_table
 from exporter.web.wording.diagnosis import address, not_known, sentences
 from exporter.web.wording.numbers import capitalised, model_name
 from exporter.web.wording.phrases import bounds_sentence
+
+ROOT = root_from("/gpu/UUID")
 
 
 def _title(row: Row) -> str:
@@ -29,13 +32,13 @@ def _neighbours(rows: Mapping[str, Row], key: str) -> str:
     """Return links to all GPUs, and to the GPUs before and after this one."""
     keys = list(rows)
     at = keys.index(key)
-    links = ['<a href="/">All GPUs</a>']
+    links = [f'<a href="{ROOT}">All GPUs</a>']
     if at > 0:
         before = keys[at - 1]
-        links.append(f'<a href="{escape(rows[before]["href"])}">← {_title(rows[before])}</a>')
+        links.append(f'<a href="{ROOT}{escape(rows[before]["href"])}">← {_title(rows[before])}</a>')
     if at + 1 < len(keys):
         after = keys[at + 1]
-        links.append(f'<a href="{escape(rows[after]["href"])}">{_title(rows[after])} →</a>')
+        links.append(f'<a href="{ROOT}{escape(rows[after]["href"])}">{_title(rows[after])} →</a>')
     return f'<nav aria-label="GPUs">{" ".join(links)}</nav>'
 
 
@@ -89,7 +92,7 @@ def gpu_content(
 <p id="totals">{escape(state)}</p>
 <div id="gpu" data-key="{escape(key)}" data-history="{escape(addresses(key)[1])}">
 <section class="card wide" aria-labelledby="gpus-title">
-{gpu_table("Now", view["means"], rows_of(view["rows"], key))}</section>
+{gpu_table("Now", view["means"], rows_of(view["rows"], key), ROOT)}</section>
 <div class="wide" id="causes">{_causes(share)}</div>
 <div class="wide" id="jobs">{jobs}</div>
 <p class="wide" id="measure">{"<br>".join(map(escape, measured))}</p>

@@ -47,7 +47,7 @@ bounds</li>
 likely traffic, work not known</li>
 </ul>
 <p class="note"></p>
-<p id="selected" hidden><a href="/">Open</a> <span></span></p>
+<p id="selected" hidden><a href="./">Open</a> <span></span></p>
 """
 """The template of the chart, which a script inserts and fills."""
 
@@ -111,7 +111,7 @@ def _headline(view: Mapping[str, Any]) -> str:
     text, row = view["headline"], view["rows"].get(view.get("about"))
     name = "" if row is None else row["words"]["title"]
     before, after = text.split(name, 1) if name else (text, "")
-    to = 'href="/" hidden' if row is None else f'href="{escape(row["href"])}"'
+    to = 'href="./" hidden' if row is None else f'href="./{escape(row["href"])}"'
     parts = f"<span>{escape(before)}</span><a {to}>{escape(name)}</a><span>{escape(after)}</span>"
     return f'<h1 id="headline">{parts}</h1>'
 

@@ -13,8 +13,8 @@ from starlette.routing import Route
 from exporter.model.reading import share_name
 from exporter.specs import SpecBook
 from exporter.web.live.view import Views
-from exporter.web.page.document import document, frame
-from exporter.web.page.gpu import gpu_content, rows_of
+from exporter.web.page.document import document, frame, root_from
+from exporter.web.page.gpu import ROOT, gpu_content, rows_of
 from exporter.web.page.jobs import gpu_jobs
 from exporter.web.page.node import node_content, problem_section
 from exporter.web.query_params import requested_gpu, requested_instance
@@ -45,8 +45,9 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
         view, snapshot = views.latest(), views.store.latest()
         problem = problem_section(snapshot, views.tried())
         gpus = () if snapshot is None else snapshot.gpus
-        body = frame(view, node_content(view, problem, gpus), home=True)
-        html = document(f"{view['headline']} · roofline-exporter", body, modules=NODE_MODULES)
+        root = root_from("/")
+        body = frame(view, node_content(view, problem, gpus), root, home=True)
+        html = document(f"{view['headline']} · roofline-exporter", body, root, modules=NODE_MODULES)
         return answer(request, html.encode(), HTML, HEADERS)
 
     def gpu(request: Request) -> Response:
@@ -63,9 +64,11 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
                 jobs = gpu_jobs(snapshot.ranks, earlier, uuid, instance, share, now)
                 series = views.store.history.series(uuid, instance)
                 own_view = {**view, "rows": rows_of(view["rows"], key)}
+                content = gpu_content(view, key, found, share, specs(), jobs, series)
                 html = document(
                     f"{view['rows'][key]['words']['title']} · roofline-exporter",
-                    frame(own_view, gpu_content(view, key, found, share, specs(), jobs, series)),
+                    frame(own_view, content, ROOT),
+                    ROOT,
                     scripts=("uplot/uPlot.iife.min.js",),
                     modules=GPU_MODULES,
                 )

@@ -70,7 +70,7 @@ _KEY = "".join(
         ("band", "between its bounds"),  # hidden by the style where there is none
     )
 )
-_NOTHING: Row = {"state": "up", "look": "", "href": "/", "words": {"title": "GPU"}}
+_NOTHING: Row = {"state": "up", "look": "", "href": "", "words": {"title": "GPU"}}
 
 
 def _rect(name: str, to: float, begin: float = 0.0, *, inner: bool = False) -> str:
@@ -97,7 +97,7 @@ def _bars(row: Row) -> dict[str, str]:
     }
 
 
-def _html(key: str, row: Row) -> str:
+def _html(key: str, row: Row, root: str) -> str:
     up, since = row["state"] == "up", row.get("since")
     words = {**dict.fromkeys(_PLACES, ""), **row["words"]}
     return _ROW.format(
@@ -105,7 +105,7 @@ def _html(key: str, row: Row) -> str:
         **_bars(row),
         look=row["look"],
         key=escape(key),
-        href=escape(row["href"]),
+        href=root + escape(row["href"]),
         at="" if since is None else clock_time(since),
         datetime="" if since is None else f' datetime="{iso_time(since)}"',
         span="" if up else ' colspan="6"',
@@ -113,13 +113,13 @@ def _html(key: str, row: Row) -> str:
     )
 
 
-def gpu_table(title: str, means: str, rows: Mapping[str, Row]) -> str:
+def gpu_table(title: str, means: str, rows: Mapping[str, Row], root: str = "./") -> str:
     """Return the table below its title and the window of its `means`; for scripts, a row."""
     heads = "".join(
         f'<th role="columnheader" scope="col" data-sort="{name}">{text}</th>'
         for name, text in COLUMNS.items()
     )
-    body = "".join(_html(key, row) for key, row in rows.items())
+    body = "".join(_html(key, row, root) for key, row in rows.items())
     return (
         f'<div id="heads"><h2 id="gpus-title">{title}</h2><small id="window">{means}</small>\n'
         f'<ul class="legend" aria-label="What the bars show">{_KEY}</ul></div>\n'
@@ -127,5 +127,5 @@ def gpu_table(title: str, means: str, rows: Mapping[str, Row]) -> str:
         '<table id="gpus" role="table" class="gpus" aria-labelledby="gpus-title">'
         f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
         f'<tbody role="rowgroup">\n{body}</tbody></table>\n'
-        f"{data_block('row', _html('', _NOTHING))}\n"
+        f"{data_block('row', _html('', _NOTHING, root))}\n"
     )

@@ -5,6 +5,9 @@ import { clockTime } from "./format.js";
 
 export const byId = (id) => document.getElementById(id);
 
+/** The address of `/`: a proxy may serve the pages below a path of its own. */
+export const ROOT = byId("gpu") ? "../" : "./";
+
 /** Data that the server put into the page. */
 export const embedded = (id) => JSON.parse(byId(id).textContent);
 

@@ -2,7 +2,7 @@
 // The view of one GPU: its row, its roofline, 15 minutes of charts, its jobs and its facts.
 
 import { Charts } from "./charts.js";
-import { byId, embedded, parts, setText } from "./dom.js";
+import { ROOT, byId, embedded, parts, setText } from "./dom.js";
 import { RENEW_MILLISECONDS, renewOpen, showFrame, showState } from "./frame.js";
 import { History } from "./history.js";
 import { RooflineChart } from "./roofline.js";
@@ -16,7 +16,7 @@ const table = new Rows(byId("gpus"), () => {});
 byId("roofline").prepend(parts("plot"));
 const roofline = new RooflineChart(byId("roofline"), () => {}, key);
 const charts = new Charts(byId, embedded("charts"));
-const history = new History(address);
+const history = new History(ROOT + address);
 
 const showCharts = () => {
   if (!history.timestamps.length) return;
@@ -55,7 +55,7 @@ show();
 /** Jobs, processes, identity, health and ceilings change slowly: the server writes them. */
 renewOpen("causes", "measure", "jobs", "processes", "facts", "throttled");
 setInterval(() => document.hidden || history.timestamps.length || load(), RENEW_MILLISECONDS);
-follow("/api/v1/stream", view, (next, whole) => {
+follow(`${ROOT}api/v1/stream`, view, (next, whole) => {
   view = next;
   show();
   if (whole) load();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The node view: the sentence that matters, the table and the roofline, kept up to date.
 
-import { byId, embedded, parts, setAttribute, setText } from "./dom.js";
+import { ROOT, byId, embedded, parts, setAttribute, setText } from "./dom.js";
 import { renew, renewOpen, showFrame, showState } from "./frame.js";
 import { Listing } from "./listing.js";
 import { detailsOf, RooflineChart } from "./roofline.js";
@@ -36,18 +36,18 @@ const showSelected = () => {
   if (!row) return;
   const link = strip.querySelector("a");
   setText(link, `Open ${row.words.title}`);
-  link.href = row.href;
+  link.href = ROOT + row.href;
   setText(strip.querySelector("span"), detailsOf(view, row).join("; "));
 };
 
 /** The sentence, with a link to the GPU that it names. */
 const showHeadline = ({ headline, about, rows }) => {
   const [before, link, after] = byId("headline").children;
-  const { words: { title } = { title: "" }, href = "/" } = rows[about] ?? {};
+  const { words: { title } = { title: "" }, href = "" } = rows[about] ?? {};
   const at = title ? headline.indexOf(title) : headline.length;
   setText(before, headline.slice(0, at));
   setText(link, title);
-  setAttribute(link, "href", href);
+  setAttribute(link, "href", ROOT + href);
   link.hidden = !title;
   setText(after, headline.slice(at + title.length));
 };
@@ -81,14 +81,14 @@ const select = (key) => {
 };
 
 const recall = async () => {
-  const answer = await fetch("/api/v1/roofline/trails").catch(() => null);
+  const answer = await fetch(`${ROOT}api/v1/roofline/trails`).catch(() => null);
   if (answer?.ok) chart.recall(await answer.json());
 };
 
 narrow.addEventListener("change", show);
 show();
 renewOpen();
-follow("/api/v1/stream", view, (next, whole) => {
+follow(`${ROOT}api/v1/stream`, view, (next, whole) => {
   view = next;
   show();
   if (whole) recall();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of GPUs: fills the rows that the server made, adds and removes rows.
 
-import { parts, setAttribute, setText, setTime } from "./dom.js";
+import { ROOT, parts, setAttribute, setText, setTime } from "./dom.js";
 import { numbersOf } from "./stream.js";
 
 const setBar = (rect, to, from = 0) => {
@@ -35,7 +35,7 @@ class TableRow {
       setText(place, text);
       if (place.hasAttribute("title")) setAttribute(place, "title", text);
     }
-    setAttribute(this.title, "href", row.href);
+    setAttribute(this.title, "href", ROOT + row.href);
     if (row.since) setTime(this.at, row.since);
     const lower = numbers.saturation_lower ?? 0;
     setBar(this.bars.used, numbers.utilization ?? 0);

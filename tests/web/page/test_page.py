@@ -7,6 +7,7 @@ import gzip
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from urllib.parse import urljoin
 
 import pytest
 from starlette.testclient import TestClient
@@ -18,6 +19,7 @@ from exporter.web.static import HEADERS
 from tests import snapshots
 from tests.web.conftest import Daemon
 
+PATHS = ("/", "/gpu/0", "/gpu/2?instance=1")
 EVIL = "<script>alert(1)</script>\"'&"
 
 
@@ -66,23 +68,30 @@ def test_gpu_model_and_links(client: TestClient) -> None:
     """The page names the GPU model and leads to everything else that is served."""
     text = client.get("/").text
     assert f"roofline-exporter {__version__}" in text
-    page = Page(text)
-    for link in page.links:
-        if link.startswith("/"):
-            assert client.get(link).status_code == 200, link
-    assert {"/metrics", "/api/v1/gpus", "/-/ready"} <= set(page.links)
-    assert any("github.com" in link for link in page.links)
+    links = Page(text).links
+    assert {"./metrics", "./api/v1/gpus", "./-/ready"} <= set(links)
+    assert any("github.com" in link for link in links)
 
 
-@pytest.mark.parametrize("path", ["/", "/gpu/0", "/gpu/2?instance=1"])
+@pytest.mark.parametrize("path", PATHS)
+def test_links_are_relative_to_their_page(client: TestClient, path: str) -> None:
+    """Below the path of a proxy they lead to pages below it, and all of them are there."""
+    links = Page(client.get(path).text).links
+    own = [link for link in links if "://" not in link and not link.startswith("#")]
+    assert all(link.startswith(("./", "../")) for link in own), own
+    for link in own:
+        assert client.get(urljoin(path, link)).status_code == 200, link
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_nothing_comes_from_elsewhere(client: TestClient, path: str) -> None:
     """Only the daemon's own files are loaded; no style and no script is written into the page."""
     answer = client.get(path)
     page = Page(answer.text)
     assert page.loads
     for address in page.loads:
-        assert re.match(r"/static/[0-9a-f]+/", address), address
-        assert client.get(address).status_code == 200, address
+        assert re.match(r"\.\.?/static/[0-9a-f]+/", address), address
+        assert client.get(urljoin(path, address)).status_code == 200, address
     assert "style" not in page.attributes | set(page.tags)
     assert not {name for name in page.attributes if name.startswith("on")}
     assert answer.text.count("<script") == answer.text.count("<script ")
@@ -138,7 +147,7 @@ def test_two_gpus_of_one_index(daemon: Daemon) -> None:
     text = daemon.client.get("/").text
     name = f"GPU 1 (…{gone.device.uuid[-4:]})"
     assert [row["title"] for row in Page(text).rows] == [name, "GPU 1"]
-    link = f'<span></span><a href="/gpu/{gone.device.uuid}">{name}</a><span> is lost'
+    link = f'<span></span><a href="./gpu/{gone.device.uuid}">{name}</a><span> is lost'
     assert f'id="headline">{link}' in text
     by_index = Page(daemon.client.get("/gpu/1").text)
     assert [row["title"] for row in by_index.rows] == ["GPU 1"]

@@ -188,8 +188,9 @@ def _ceilings(ceilings: Ceilings | None, model: GpuModel | None, codes: Mapping[
         clock = clock_of_memory if key == "memory" else peak_clock_hertz(ceilings, key)
         note = " (computed)" if key in derived else ""
         best = "" if reached is None else si(peak * reached, unit)
-        row = (name, si(peak, unit) + note, best, "" if clock is None else si(clock, "Hz"))
-        rows.append([escape(each) for each in row])
+        amounts = (si(peak, unit), best, "" if clock is None else si(clock, "Hz"))
+        cells = [f"<span>{escape(each)}</span>" if each else "" for each in amounts]
+        rows.append([escape(name), cells[0] + note, *cells[1:]])
     return (
         '<section class="card" id="ceilings"><h2>Ceilings</h2>\n'
         f"{table(('', 'Datasheet', 'Best kernels', 'At clock'), rows)}\n"

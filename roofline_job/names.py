@@ -15,6 +15,7 @@ from .identity import parent
 JOB_BYTES = 128
 """Of a job's name, in UTF-8."""
 UNNAMED = "python"
+_KERNEL = "ipykernel_launcher"
 
 _RENDEZVOUS = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE", "PMI_JOBID")
 """Variables that all ranks of a run share, on all nodes."""
@@ -44,22 +45,28 @@ def default_name(environ: Mapping[str, str] = os.environ) -> str:
 
     ``train@20261122T131520-4242`` is train.py, whose first process started then (UTC) as that pid;
     under Slurm it is ``name@slurm-ID``; on several nodes ``train@rdzv-HASH`` of what their ranks
-    meet at, which a later run may share.
+    meet at, which a later run may share. In a Jupyter kernel the script is the notebook.
     """
     run = _run(environ)
-    name = environ.get("SLURM_JOB_NAME") or _script() or ""
+    name = environ.get("SLURM_JOB_NAME") or _script(environ)
     return f"{fit(name, JOB_BYTES - len(run) - 1) or UNNAMED}@{run}"
 
 
-def _script() -> str | None:
-    """Return the name of the script: train for ``train.py``, pkg.train for ``-m pkg.train``."""
+def _script(environ: Mapping[str, str]) -> str:
+    """Return the name of the script: train for ``train.py``, pkg.train for ``-m pkg.train``.
+
+    Of a kernel of Jupyter Server it is that of the notebook: tune for ``tune.ipynb``.
+    """
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     if spec is not None and isinstance(spec.name, str):
-        return spec.name.removesuffix(".__main__")
-    argv = getattr(sys, "argv", None) or [""]
-    name = Path(str(argv[0])).name
-    return None if name in ("", "-c", "-") else name.removesuffix(".py")
+        name = spec.name.removesuffix(".__main__")
+    else:
+        argv = getattr(sys, "argv", None) or [""]
+        name = Path(str(argv[0])).name.removesuffix(".py")
+    if name == _KERNEL:  # the variable reaches what a kernel starts, too
+        name = Path(environ.get("JPY_SESSION_NAME") or name).name.removesuffix(".ipynb")
+    return "" if name in ("-c", "-") else name
 
 
 def _run(environ: Mapping[str, str]) -> str:

@@ -86,6 +86,24 @@ def test_a_module_is_called_by_its_name(
     assert default_name({"SLURM_JOB_ID": "1"}) == f"{expected}@slurm-1"
 
 
+@pytest.mark.parametrize(
+    ("argv", "session", "expected"),
+    [
+        (["/x/ipykernel_launcher.py", "-f", "k.json"], "/home/ada/tune.ipynb", "tune"),
+        (["/x/ipykernel_launcher.py"], "console-1-0b2c", "console-1-0b2c"),
+        (["/x/ipykernel_launcher.py"], "", "ipykernel_launcher"),
+        (["train.py"], "/home/ada/tune.ipynb", "train"),
+    ],
+)
+def test_a_kernel_is_called_by_its_notebook(
+    argv: list[str], session: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not so a script that a cell starts, which has the variable as well."""
+    monkeypatch.setattr(sys, "argv", argv)
+    environ = {"JPY_SESSION_NAME": session, "SLURM_JOB_ID": "1"}
+    assert default_name(environ) == f"{expected}@slurm-1"
+
+
 ENVIRONMENTS: list[dict[str, str]] = [
     {},
     {"SLURM_JOB_ID": "99", "WORLD_SIZE": "2", "MASTER_ADDR": "node1"},

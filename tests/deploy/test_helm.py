@@ -595,6 +595,44 @@ def test_kubelets_sockets_are_mounted_where_they_are_looked_for() -> None:
     assert [each["name"] for each in pod_of(objects())["volumes"]] == ["pod-resources"]
 
 
+def test_names_that_look_like_numbers_stay_names() -> None:
+    """A namespace may be ``123``, which YAML without quotes has as a number that none takes."""
+    values: Values = {
+        "fullnameOverride": "7",
+        "nameOverride": "8",
+        "namespaceOverride": "123",
+        "runtimeClassName": "9",
+        "priorityClassName": "10",
+        "serviceAccount": {"name": "11"},
+        "extraHostVolumes": [{"name": "12", "hostPath": "/specs"}],
+        "tlsServerConfig": {"enabled": True},
+        "podMonitor": {"enabled": True},
+        "networkPolicy": {"enabled": True},
+    }
+    done = helm(
+        "template",
+        "14",
+        str(CHART),
+        *(f"--set-json={k}={json.dumps(v)}" for k, v in values.items()),
+    )
+    assert done.returncode == 0, done.stderr
+    made = [each for each in yaml.safe_load_all(done.stdout) if each]
+    for each in made:
+        meta = each["metadata"]
+        assert isinstance(meta["name"], str), each["kind"]
+        assert meta["namespace"] == "123"
+        assert meta["labels"]["app.kubernetes.io/name"] == "8"
+        assert meta["labels"]["app.kubernetes.io/instance"] == "14"
+    pod = pod_of(made)
+    assert pod["runtimeClassName"] == "9"
+    assert pod["priorityClassName"] == "10"
+    assert pod["serviceAccountName"] == "11"
+    assert pod["volumes"][-1]["name"] == "12"
+    monitor = of_kind(made, "PodMonitor")
+    assert monitor["spec"]["podMetricsEndpoints"][0]["tlsConfig"]["serverName"] == "7"
+    assert monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "14"
+
+
 # What it refuses
 
 REFUSED: Sequence[tuple[Values, str]] = (
@@ -605,6 +643,14 @@ REFUSED: Sequence[tuple[Values, str]] = (
         {"arguments": ["--log.level=debug", "-m", "ns:configmap"]},
         'arguments: "-m" is no flag of this exporter, each of which is one word, --flag=value; '
         "docs/dcgm.md and docs/helm.md#coming-from-dcgm-exporter say",
+    ),
+    (
+        {"arguments": ["--web.listen-address=:9400"]},
+        "arguments: --web.listen-address is service.address here, so that port and probes follow",
+    ),
+    (
+        {"extraEnv": [{"name": "ROOFLINE_WEB_CONFIG_FILE", "value": "/etc/web.yml"}]},
+        "extraEnv: ROOFLINE_WEB_CONFIG_FILE is webConfig.existingSecret here",
     ),
     (
         {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},

@@ -374,7 +374,7 @@ UNREAD = (
             kubelet_reading(700.0, up=0),
             15 * MINUTE,
             {**NODE, "source": "kubernetes", **WARNING},
-            "The kubelet of node-1:19400 could be read last 11 min 40 s ago: owners are those of"
+            "The kubelet of node-1:19400 could last be read 11 min 40 s ago: owners are those of"
             f" that time. {UNREAD}",
         ),
         (
@@ -385,8 +385,24 @@ UNREAD = (
             "The kubelet of node-1:19400 could not be read since the exporter started: owners are"
             f" what the processes alone show. {UNREAD}",
         ),
+        (
+            "GpuRemapBanksExhausted",
+            [gauge("gpu_row_remap_banks", 1, availability="none")],
+            10 * MINUTE,
+            {**GPU, "availability": "none", **WARNING},
+            "The memory of GPU 0 of node-1:19400 has 1 bank without a spare row: the next fault"
+            " there cannot be repaired. Plan to replace the board.",
+        ),
+        (
+            "GpuRemapBanksExhausted",
+            [gauge("gpu_row_remap_banks", 2, availability="none")],
+            10 * MINUTE,
+            {**GPU, "availability": "none", **WARNING},
+            "The memory of GPU 0 of node-1:19400 has 2 banks without a spare row: the next fault"
+            " there cannot be repaired. Plan to replace the board.",
+        ),
     ],
-    ids=["bytes", "seconds", "minutes", "not known"],
+    ids=["bytes", "seconds", "minutes", "not known", "one", "several"],
 )
 def test_numbers_are_rounded(
     alert: str,
@@ -400,8 +416,9 @@ def test_numbers_are_rounded(
     text(tmp_path, alert, rows, at, labels, description=expected)
 
 
-def test_missing_exporters_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("missing", "nodes"), [(1, "1 node"), (2, "2 nodes")])
+def test_missing_exporters_are_counted(missing: int, nodes: str, tmp_path: Path) -> None:
     """In the summary: there is no node to name."""
-    said = "No GPU exporter is scraped on 2 nodes of Kubernetes that should have one."
-    rows = [wanted(3), EXPORTER]
+    said = f"No GPU exporter is scraped on {nodes} of Kubernetes that should have one."
+    rows = [wanted(1 + missing), EXPORTER]
     text(tmp_path, "GpuExporterMissing", rows, 10 * MINUTE, WARNING, summary=said)

@@ -39,8 +39,11 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener = _bound(host, port)
     except OSError as error:
-        # Its own text repeats the address.
-        reason = os.strerror(error.errno) if error.errno else error
+        # Its own text repeats the address; the resolver's does not, and its numbers are its own.
+        if isinstance(error, socket.gaierror):
+            reason = error.strerror
+        else:
+            reason = os.strerror(error.errno) if error.errno else str(error)
         raise ExporterError(f"cannot listen on {host or '*'}:{port}: {reason}") from error
     # asyncio would set it only on sockets made with an explicit protocol; without it the body of an
     # answer waits 40 ms for the client's delayed ACK.
@@ -53,8 +56,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 def _bound(host: str, port: int) -> socket.socket:
     if host:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name may have both kinds of address, then IPv4. It is looked up once.
+        family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):  # IPv6 may be switched off
             return socket.create_server(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from ctypes import c_void_p, cast
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pynvml
@@ -78,7 +79,9 @@ class MigLayout:
     def has_changed(self) -> bool:
         """Read the layout again; return whether it has changed for certain."""
         found = self._read()
-        return found is not None and _places(found.slots) != _places(self.slots)
+        if found is None:
+            return False
+        return _places(_with_sizes(found.slots, self.slots)) != _places(self.slots)
 
 
 def _unread(handle: Any) -> tuple[MigSlot, ...] | None:
@@ -88,6 +91,22 @@ def _unread(handle: Any) -> tuple[MigSlot, ...] | None:
     except pynvml.NVMLError as error:
         raise_if_gone(code_of(error))
         return None
+
+
+def _with_sizes(
+    slots: tuple[MigSlot, ...] | None, known: tuple[MigSlot, ...] | None
+) -> tuple[MigSlot, ...] | None:
+    """Return `slots` with the sizes of `known` where the driver does not say them now."""
+    if slots is None:
+        return None
+    before = {slot.instance.mig_uuid: slot.instance for slot in known or ()}
+    sized = []
+    for slot in slots:
+        one = slot.instance
+        other = before.get(one.mig_uuid, one)
+        sizes = one.sm_count or other.sm_count, one.memory_bytes or other.memory_bytes
+        sized.append(slot._replace(instance=replace(one, sm_count=sizes[0], memory_bytes=sizes[1])))
+    return tuple(sized)
 
 
 def _places(slots: tuple[MigSlot, ...] | None) -> list[tuple[int | None, Instance]] | None:

@@ -104,6 +104,26 @@ def test_an_instance_with_the_number_of_another_starts_anew(
     assert after["2"] == pytest.approx(before["2"] + 0.8 * 10, abs=0.01)
 
 
+@pytest.mark.parametrize("code", [10, 15, 999])
+def test_an_instance_whose_size_is_not_told_for_a_while_goes_on(
+    divided: Divided, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """It is no other instance: its totals do not start anew, and the log has no line."""
+    caplog.set_level(logging.INFO)
+    node = divided([ONE, TWO], ticks=20)
+    before = node.instances_of("gpu_sm_active_seconds_total")
+    node.fake.update(faults=[fault("nvmlDeviceGetAttributes_v2", error=code)])
+    node.tick(2)
+    sizes = {(each.sm_count, each.memory_bytes) for each in node.gpu().device.instances}
+    node.fake.update(faults=[])
+    node.tick(10)
+    after = node.instances_of("gpu_sm_active_seconds_total")
+
+    assert sizes == {(60, 40448 * 2**20)}
+    assert after == pytest.approx({gi: total + 0.8 * 12 for gi, total in before.items()})
+    assert not caplog.messages
+
+
 def test_totals_never_fall_or_jump_while_the_layout_changes(divided: Divided) -> None:
     """The board's counters go on, and no counter grows faster than time."""
     node = divided(None)

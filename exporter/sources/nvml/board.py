@@ -190,7 +190,7 @@ class HealthReader:
             self._errors[counter, severity, "dram"] = probe("ecc", dram, check=COUNT)
             self._errors[counter, severity, "sram"] = probe("ecc", *sram, check=COUNT)
         self._rows = probe("row_remap", lambda: _remapped_rows(handle))
-        self._banks = probe("row_remap", "nvmlDeviceGetRowRemapperHistogram")
+        self._banks = probe("row_remap", "nvmlDeviceGetRowRemapperHistogram", check=_possible_banks)
         self._unrepairable = probe("unrepairable_memory", "nvmlDeviceGetUnrepairableMemoryFlag_v1")
         self._retired = {
             cause: probe("retired_pages", partial(nv.nvmlDeviceGetRetiredPages, handle, number))
@@ -273,6 +273,11 @@ def _remapped_rows(handle: Any) -> dict[str, Any] | None:
         "row_remap_pending": bool(pending),
         "row_remap_failure": bool(failure),
     }
+
+
+def _possible_banks(banks: Any) -> Any:
+    """Return `banks`, or None if one of their counts is a sentinel."""
+    return None if None in (SMALL_COUNT(getattr(banks, name)) for name in BANKS) else banks
 
 
 def _link_states(handle: Any, link_count: int, progress: Callable[[], None]) -> list[float]:

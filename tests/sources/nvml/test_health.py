@@ -85,6 +85,16 @@ def test_a_sick_h100(open_gpu: Open) -> None:
     assert (health.retired_pages, health.retired_pages_pending) == ({}, None)
 
 
+def test_banks_that_are_all_ones_are_not_known(open_gpu: Open) -> None:
+    """The rest of the group is, and says that something is missing."""
+    rig = open_gpu(remapped_rows={"correctable": 1, "histogram": [640, 2**32 - 1, 0, 0, 0]})
+    health = reader(rig).read()
+
+    assert health.row_remap_banks == {}
+    assert health.remapped_rows == {"correctable": 1, "uncorrectable": 0}
+    assert rig.journal.states == {"row_remap": "implausible"}
+
+
 @pytest.mark.parametrize("missing", [(), DRIVER_470], ids=["new", "470"])
 def test_v100(open_gpu: Open, missing: tuple[str, ...]) -> None:
     """Before Ampere pages retire; SRAM is the sum over the caches that the GPU counts apart."""

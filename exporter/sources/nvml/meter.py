@@ -10,6 +10,7 @@ period. In the upper bound all time that is not covered counts as busy, in the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from exporter.sources.nvml.polls import (
@@ -113,12 +114,33 @@ class UtilizationMeter:
             self._possible += monotonic_seconds - self._closed_at
             self._certain = 0.0
         counts = last is not None and self._closed_at is not None
+        if last is not None:
+            reach = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
+            new = self._on_one_clock(new, last, reach - self._sampled_at)
         for stamp, ratio in new:
             self._add_sample(stamp, ratio, counts=counts)
         self._note(new[-1][1], monotonic_seconds)
         self._highest = max(self._highest, max(ratio for _, ratio in new))
         self._polls.end()
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
+
+    def _on_one_clock(
+        self, new: list[tuple[float, float]], last: float, passed_seconds: float
+    ) -> list[tuple[float, float]]:
+        """Return `new` on the clock of its last stamp, and take the stamp before it to that clock.
+
+        If the stamps went on by more than a period longer than the time that passed, the clock was
+        set forward, or the host slept: in the longest gap.
+        """
+        stamps = [last, *(stamp for stamp, _ in new)]
+        gaps = [later - earlier for earlier, later in pairwise(stamps)]
+        longest = max(gaps)
+        step = min(stamps[-1] - last - passed_seconds, longest - self._period)
+        if step <= LONGEST_PERIOD_SECONDS:
+            return new
+        self._last_stamp = last + step
+        at = gaps.index(longest)
+        return [*((stamp + step, ratio) for stamp, ratio in new[:at]), *new[at:]]
 
     def _age(self, by_stamp: float) -> float:
         """Return the age of the last sample; one period if the driver's clock differs from ours."""

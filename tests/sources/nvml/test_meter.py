@@ -87,6 +87,8 @@ class Driver:
     """Whether a poll is the mean of the time just before it, not of the last whole period."""
     lost: Sequence[tuple[float, float]] = ()
     """Times of which the samples never come."""
+    set_forward: tuple[float, float] = (math.inf, 0.0)
+    """When the clock of the stamps is set forward, and by how many seconds."""
     depth: int = 100
     seen: int | None = None
     polls: int = 0
@@ -112,8 +114,13 @@ class Driver:
             if any(start < end <= stop for start, stop in self.lost):
                 continue
             if ratio > 1e-9 or not self.dry:
-                found.append((OFFSET + end, self.percents(ratio)))
+                found.append((self.stamp(end), self.percents(ratio)))
         return found
+
+    def stamp(self, t: float) -> float:
+        """What the clock of the stamps says."""
+        at, seconds = self.set_forward
+        return OFFSET + t + (seconds if t > at else 0.0)
 
     def poll(self, t: float) -> float:
         self.polls += 1
@@ -166,7 +173,7 @@ class Watch:
 
     def _take(self, t: float) -> None:
         samples = self.driver.read(t)
-        self.meter.add_samples(samples, t, OFFSET + t)
+        self.meter.add_samples(samples, t, self.driver.stamp(t))
         if self.meter.wants_polls:
             self.meter.add_poll(self.driver.poll(t), t)
 
@@ -514,6 +521,20 @@ def test_clocks_that_do_not_agree_cost_one_period() -> None:
     meter.add_samples([(k * SIXTH, 0.0) for k in range(100, 106)], START + 1, OFFSET + START + 1)
 
     assert closed(meter, START, START + 1).upper == pytest.approx(SIXTH + ROUNDING_MARGIN)
+
+
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize("at", [100.0, 100.4, 101.3, 104.0])
+@pytest.mark.parametrize("seconds", [5.0, 3600.0])
+def test_a_clock_that_is_set_forward_adds_no_time(dry: bool, at: float, seconds: float) -> None:
+    """Nor does a host that slept: its clock goes on, the monotonic one does not."""
+    load = Load((3.0, 3.0))
+    driver = Driver(load, SIXTH, 0.07, dry=dry, set_forward=(START + at, seconds))
+    found = Watch(driver, 1.0).intervals(130)
+
+    assert sum(each.seconds for each in found if each.end > START + 90) <= 41.5
+    assert share(found[-20:])[1] == pytest.approx(1.0, abs=0.1)
+    assert missed(load, found) == []
 
 
 def test_busy_mean_of_an_idle_time_is_the_plain_mean() -> None:

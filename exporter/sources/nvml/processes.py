@@ -36,6 +36,8 @@ MPS_SERVER = "nvidia-cuda-mps"
 VERSIONS = ("_v3", "_v2")
 ENTRIES = 128
 """Room at first; of samples, the driver remembers about a hundred."""
+MOST_ENTRIES = 65_536
+"""A GPU has fewer processes; a driver that is at fault may find any array too small."""
 MOST_LOOKED_UP = 1024
 """Of a GPU, the largest: to read many more in /proc would take as long as a call that hangs."""
 UNKNOWN = Identity()
@@ -73,7 +75,7 @@ class GrowingArray:
             code = fill(array, count)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
-            self._room = 2 * max(count.value, self._room)
+            self._room = min(2 * max(count.value, self._room), MOST_ENTRIES)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
         return list(array[: min(count.value, len(array))])

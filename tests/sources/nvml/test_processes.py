@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from ctypes import c_uint
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from exporter.model.reading import Process
 from exporter.model.workload import Membership
 from exporter.sources.fleet.session import SessionOptions
 from exporter.sources.nvml import processes
-from exporter.sources.nvml.processes import ProcessLists
+from exporter.sources.nvml.processes import MOST_ENTRIES, GrowingArray, ProcessLists
 from exporter.sources.proc import procfs
 from tests.fake_nvml import DRIVER_470, fault
 from tests.sources.conftest import Open
@@ -209,6 +210,24 @@ def test_list_that_outgrows_every_attempt_is_a_failure(
 
 def listed(count: int) -> list[dict[str, int]]:
     return [{"pid": 1000 + number, "bytes": 1} for number in range(count)]
+
+
+@pytest.mark.parametrize("size", [0, 200, 2**32 - 1])
+def test_an_array_does_not_grow_without_end(size: int) -> None:
+    """A driver that never finds the array large enough costs no more than a few MB."""
+    rooms = []
+
+    def fill(array: Any, count: c_uint) -> int:
+        rooms.append(len(array))
+        count.value = size
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+
+    array = GrowingArray(pynvml.c_nvmlProcessInfo_v2_t)
+    for _ in range(3):
+        with pytest.raises(pynvml.NVMLError_InsufficientSize):
+            array.read(fill)
+
+    assert max(rooms) <= MOST_ENTRIES
 
 
 def grow_with_each_call(rig: Any, monkeypatch: pytest.MonkeyPatch, growth: int) -> list[int]:

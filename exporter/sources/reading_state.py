@@ -16,6 +16,8 @@ from exporter.model.reading import named_group
 IDENTITY = "identity"
 """The group of facts that many GPU models lack (a serial number, a NUMA node): it has no state."""
 IMPLAUSIBLE = "implausible"
+QUIET_SECONDS = 60.0
+"""How long after a group is read again it is not logged that it fails again."""
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,8 @@ class Past:
     """Failed reads by source."""
     logged: dict[str, set[str]] = field(default_factory=dict)
     """By group: the faults that the log has of it, until the group is read again."""
+    quiet_until: dict[str, float] = field(default_factory=dict)
+    """By group that was read again: the monotonic time from which a fault is logged at once."""
     worked: set[str] = field(default_factory=set)
     """Groups of hardware counters that have answered."""
 
@@ -57,6 +61,7 @@ class Journal:
         self._wrong: dict[str, dict[object, str]] = {}
         """By group and member: the fault that belongs in the log."""
         self._logged = past.logged
+        self._quiet_until = past.quiet_until
         self.last_refusal = "no data"
         """The driver's last answer to a reading that failed."""
 
@@ -112,11 +117,14 @@ class Journal:
                 del noted[group]
 
     def log_changes(self) -> None:
-        """Log the faults that are new since the last call, and those that are over."""
+        """Log the faults that are new since the last call, and those that are over; of a group that
+        comes and goes, one of each a minute."""
         if not self._wrong and not self._logged:
             return
         news: dict[str, list[str]] = {}
         for group, members in self._wrong.items():
+            if group not in self._logged and self.now < self._quiet_until.get(group, 0.0):
+                continue
             logged = self._logged.setdefault(group, set())
             for reason in dict.fromkeys(members.values()):
                 if reason not in logged:
@@ -125,6 +133,7 @@ class Journal:
         recovered = [group for group in self._logged if group not in self._wrong]
         for group in recovered:
             del self._logged[group]
+            self._quiet_until[group] = self.now + QUIET_SECONDS
         if news:
             parts = (f"{', '.join(groups)} ({reason})" for reason, groups in news.items())
             log.warning("%s cannot be read in part: %s", self._gpu, "; ".join(parts))

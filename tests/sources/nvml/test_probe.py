@@ -258,6 +258,42 @@ def test_one_fault_of_many_readings_is_one_line(caplog: pytest.LogCaptureFixture
     ]
 
 
+@pytest.mark.parametrize("period", [2, 7, 40])
+def test_a_reading_that_comes_and_goes_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, period: int
+) -> None:
+    """It is two lines a minute at most, and the last line is true within a minute."""
+    caplog.set_level(logging.INFO)
+    chain = Chain(43)
+    for second in range(600):
+        chain.answers[0] = error(999) if second % period < period / 2 else 42
+        chain.ask()
+        chain.wait(1.0)
+    assert 2 <= len(caplog.messages) <= 20
+    for answer, said in ((error(999), "cannot be read in part"), (42, "can be read again")):
+        chain.answers[0] = answer
+        for _ in range(61):
+            chain.ask()
+            chain.wait(1.0)
+        assert said in caplog.messages[-1]
+
+
+def test_a_new_session_does_not_say_at_once_what_the_last_one_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A GPU that is opened again and again logs no more than one that is not."""
+    caplog.set_level(logging.INFO)
+    past = Past()
+    for second in range(30):
+        journal = Journal("GPU 7", past)
+        journal.now = 1000.0 + second
+        if second % 2 == 0:
+            journal.failed("nvml", "power", "Unknown Error")
+        journal.log_changes()
+
+    assert len(caplog.messages) == 2
+
+
 def test_group_is_absent_while_one_of_its_readings_is() -> None:
     """The state goes when the last of them is back."""
     journal = Journal("GPU 7")

@@ -25,6 +25,10 @@ class OpenLoop(Protocol):
     pending_flops: float
 
     @property
+    def has_one_batch(self) -> bool:
+        """Whether it gave one batch, and no other loop any since the last one was opened alone."""
+
+    @property
     def states_precision(self) -> bool:
         """Whether the job states its precision."""
 

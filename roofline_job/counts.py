@@ -134,18 +134,20 @@ class Counts:
         """Count a step after the loops were closed if batches wait for it; return whether.
 
         An optimizer that steps less often than another does not count: steps are the other's.
-        Where no optimizer ever stepped inside a loop, loops are not what it trains in.
+        Where no optimizer ever stepped inside a loop, loops are not what it trains in, unless the
+        last one gave a single batch.
         """
-        if not self.optimizer_seen:
-            return False
         episode = self.episode
-        stepping = episode.stepping.get(id(optimizer)) or Stepping()
         batches = episode.batches()
+        if not self.optimizer_seen and batches != 1:
+            return False
+        stepping = episode.stepping.get(id(optimizer)) or Stepping()
         is_done = stepping.steps * stepping.pace >= batches
         if is_done or stepping.steps + 1 < episode.most_steps():
             return False
         stepping.step(batches if not stepping.steps else 0)
         episode.stepping[id(optimizer)] = stepping
+        self.optimizer_seen = True
         return True
 
     def explicit(self, steps: int, samples: float | None, flops: float | None) -> None:

@@ -141,6 +141,14 @@ class Loop:
         """Whether the job states its precision."""
         return self.stated.precision is not None
 
+    @property
+    def has_one_batch(self) -> bool:
+        """Whether it gave one batch, and no other loop any since the last one was opened alone."""
+        if self._account is None:
+            return False
+        pending = self._pending_batches if self.is_pending else 0
+        return self._account.counts.episode.batches() + pending == 1
+
     def is_over(self) -> bool:
         """Return whether the loop was left, or is no longer measured."""
         return not self._part.on or (self._iterator is not None and self._left(self._iterator))

@@ -268,6 +268,7 @@ class ThreadAccount(Account):
         self.meter.remember_stream()
         if self.flops is not None:
             self.flops.optimizer_stepped()
+        self._train_left_batch()
         self.sweep()
         if self.open:
             # A kept evaluation trains only if nothing else does.
@@ -283,6 +284,15 @@ class ThreadAccount(Account):
                 self.wall_ns = wall_ns + self.seen_ns - closed_ns
         elif self.by_steps:
             self.step(1, None, None)
+
+    def _train_left_batch(self) -> None:
+        """Let a loop train whose body is under way although it was left with its only batch, as
+        ``next(iter(loader))`` leaves it."""
+        loop = self.in_body
+        if loop is None or loop.evaluates or len(self.open) != 1:
+            return
+        if loop.has_one_batch and loop.is_over():
+            loop.stepped()
 
     def step(self, steps: int, samples: float | None, flops: float | None) -> None:
         """Count steps that the job states.

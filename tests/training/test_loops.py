@@ -11,7 +11,7 @@ import pytest
 from roofline_job import degraded, phase, step, watch
 from roofline_job.process import PROCESS
 from tests.training.conftest import Clock
-from tests.training.measured import is_at_rest, measured
+from tests.training.measured import Optimizer, is_at_rest, measured
 
 pytestmark = pytest.mark.usefixtures("clock", "unheard")
 
@@ -50,6 +50,50 @@ def test_a_loop_that_ends_inside_the_wait_of_another_is_closed(clock: Clock) -> 
 
     assert PROCESS.accounts[0].open == {}
     assert measured().wall_ns == 12
+
+
+def test_one_batch_of_an_iterator_that_is_not_kept(clock: Clock) -> None:
+    """``next(iter(loader))`` for each step: the time up to the step is the loop's, not only the
+    wait."""
+    optimizers = Optimizer(), Optimizer()
+    for _ in range(5):
+        next(iter(watch(loader(clock, [3]), samples_per_batch=4)))
+        clock.spend(7)
+        for optimizer in optimizers:
+            optimizer.step()
+
+    found = measured()
+    assert found.counts == (5, 5, 20)
+    assert (found.wall_ns, found.phase_ns) == (50, {"data": 15})
+    assert PROCESS.trained
+
+
+def test_many_steps_on_one_batch_are_one(clock: Clock) -> None:
+    """What else the job may wait for between them cannot be seen."""
+    optimizer = Optimizer()
+    next(iter(watch(loader(clock, [3]))))
+    for _ in range(100):
+        clock.spend(7)
+        optimizer.step()
+
+    found = measured()
+    assert (found.steps, found.batches, found.wall_ns) == (1, 1, 10)
+
+
+def test_several_batches_that_are_read_before_any_step(clock: Clock) -> None:
+    """No optimizer steps in the loops of this job: its batches are its steps."""
+    optimizer = Optimizer()
+    for _ in range(3):
+        for batch in watch(loader(clock, [3, 3, 3])):
+            if batch:
+                break
+        for _ in zip(range(2), watch(loader(clock, [3, 3, 3])), strict=False):
+            pass
+        clock.spend(7)
+        optimizer.step()
+
+    assert not PROCESS.trained
+    assert measured().steps == measured().batches == 9
 
 
 def test_a_loop_that_is_no_longer_measured_is_closed(clock: Clock) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import torch
@@ -138,6 +139,17 @@ def loader_in_dataset() -> None:
     own = Own(BODY)
     for x, y in own.each(watched(DataLoader(Inner(), 4))):
         own.learn((x[:, 0], y[:, 0]))
+    own.expect()
+
+
+def one_at_a_time() -> None:
+    """A new iterator for each step, which nothing keeps."""
+    own, one = Own(), loader(24)
+    for _ in range(6):
+        batch = own.ask(lambda: next(iter(one)))
+        time.sleep(BODY)
+        own.learn(batch)
+    own.over()
     own.expect()
 
 

@@ -35,6 +35,8 @@ class Process:
         """The account in which a loop was last opened."""
         self.trained = False
         """Whether an optimizer ever stepped on a batch of a loop."""
+        self.stepped = False
+        """Whether an optimizer ever stepped, in a loop or not."""
         self._job: str | None = None
         """The name that the job gave first."""
         self._flushing = False
@@ -87,6 +89,7 @@ class Process:
         threads step too. But where a thread of the job itself trains on what a helper thread reads,
         that loop does not train, and its waits are not this one's.
         """
+        self.stepped = True
         account, latest = self.account_here(), self.latest
         is_in_loop = account is not None and bool(account.open)
         if latest is not None and latest is not account and not is_in_loop:

@@ -62,13 +62,23 @@ def write_summary(accounts: Iterable[Account], rank: int, ranks: int) -> None:
 
 def write_nothing_measured() -> None:
     """Write that nothing was measured, in a process that has imported a framework, unless something
-    was, perhaps in another process."""
+    was, perhaps in another process.
+
+    Where optimizers stepped in this one, it is known of this one.
+    """
     if not any(name in sys.modules for name in FRAMEWORKS):
         return
     times = os.times()
     is_first_rank = all(os.environ.get(name, "0") == "0" for name in RANKS)
-    if is_first_rank and not (_is_written or times.children_user or times.children_system):
-        _write(NOTHING)
+    has_children = bool(times.children_user or times.children_system)
+    if is_first_rank and (not has_children or _has_trained()):
+        _write(f"process {os.getpid()}: {NOTHING}" if has_children else NOTHING)
+
+
+def _has_trained() -> bool:
+    """Return whether an optimizer stepped in this process; the client may not be loaded."""
+    process = sys.modules.get(f"{__package__}.process")
+    return process is not None and process.PROCESS.stepped
 
 
 def _measured(account: Account, ranks: int) -> str:

@@ -389,6 +389,24 @@ if __name__ == "__main__":
     assert sorted(re.findall(expected, done.stderr)) == sorted(done.stdout.split())
 
 
+def test_a_trainer_without_a_loader_that_has_started_others(tmp_path: Path) -> None:
+    """As in reinforcement learning: environments in processes, and optimizer steps in this one."""
+    pytest.importorskip("torch")
+    source = f"""
+import os, subprocess
+import torch
+
+optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+subprocess.run(["sh", "-c", {BUSY!r}])
+optimizer.step()
+print(os.getpid())
+"""
+    done = ran(tmp_path, source)
+    assert done.returncode == 0
+    said = f"process {done.stdout.strip()}: {summary.NOTHING}"
+    assert done.stderr == f"roofline-exporter: {said}\n"
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

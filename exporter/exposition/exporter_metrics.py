@@ -173,6 +173,13 @@ FAMILIES: tuple[Family, ...] = (
         DAEMON.one(lambda d: d.log_lines_dropped_total),
     ),
     core_gauge(
+        "roofline_exporter_config_last_reload_successful",
+        "1 from the start on and after a SIGHUP that was followed, 0 after one at which a file was "
+        "broken, so that the old settings stay.",
+        "the outcome of the last SIGHUP",
+        DAEMON.one(lambda d: int(d.config_ok)),
+    ),
+    core_gauge(
         "roofline_exporter_web_config_success",
         "1 while the web configuration file can be used, 0 while it is broken and nobody new is "
         "let in; absent without one.",

@@ -51,5 +51,7 @@ class Daemon:
         default_factory=lambda: dict.fromkeys(REQUEST_ABORTS, 0)
     )
     log_lines_dropped_total: int = 0
+    config_ok: bool = True
+    """Whether the last reading of the configuration was taken."""
     web_config_ok: bool | None = None
     """Whether the file of --web.config.file is valid; None without one."""

@@ -29,6 +29,7 @@ CORE_BESIDES = {
     "gpu_energy_source_info",
     "gpu_inferred_data_stall_upper_ratio",
     "gpu_inferred_data_stall_upper_seconds_total",
+    "roofline_exporter_config_last_reload_successful",
     "roofline_exporter_web_config_success",
 }
 """Served at level core, though no rule and no dashboard reads it; docs/metrics.md says why."""

@@ -20,6 +20,7 @@ from tests.fake_nvml import fault
 from tests.waiting import wait_until
 
 STOP_SECONDS = 2.0
+RELOADED = "roofline_exporter_config_last_reload_successful"
 ARENA_BYTES = 64 * 2**20
 TWO_GPUS = {"devices": [{"product": "h100-sxm"}, {"product": "t4"}]}
 HELD = """\
@@ -174,6 +175,7 @@ def test_a_reload_uses_the_new_settings_or_keeps_the_old_ones(
     assert daemon.lines() == lines, "requests are no events"
     assert after.names < before.names
     assert "gpu_fan_speed_ratio" not in after.names
+    assert after.value(RELOADED) == before.value(RELOADED) == 1
     assert after.value("gpu_busy_seconds_total") >= before.value("gpu_busy_seconds_total")
     observed = "gpu_observed_seconds_total"
     assert after.value(observed, reading="activity") > before.value(observed, reading="activity")
@@ -190,6 +192,7 @@ def test_a_reload_uses_the_new_settings_or_keeps_the_old_ones(
     page = daemon.metrics()
     assert _peak(page) == 700e12
     assert page.names == after.names
+    assert page.value(RELOADED) == 0
 
 
 def test_its_threads_allocate_from_one_arena(make_driver: MakeDriver, start: StartDaemon) -> None:

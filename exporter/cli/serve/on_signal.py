@@ -83,7 +83,8 @@ class Lender(_OnRequest):
 class Reloader(_OnRequest):
     """Re-reads configuration and specs.
 
-    `reload` reads and raises ConfigError, `apply` makes the settings hold.
+    `reload` reads and raises ConfigError, `apply` makes the settings hold, `note` is told whether
+    they do.
     """
 
     name = "reload"
@@ -92,14 +93,17 @@ class Reloader(_OnRequest):
         self,
         reload: Callable[[], Reloaded],
         apply: Callable[[Settings], None],
+        note: Callable[[bool], None],
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
         super().__init__()
         self._reload = reload
         self._apply = apply
+        self._note = note
         self._pause = pause
 
     def _once(self) -> None:
+        taken = False
         try:
             reloaded = self._reload()
             self._apply(reloaded.settings)
@@ -108,7 +112,9 @@ class Reloader(_OnRequest):
         except BaseException:  # SystemExit and MemoryError too
             log.exception("configuration not reloaded, the old one stays")
         else:
+            taken = True
             log.info("configuration reloaded")
             if reloaded.needs_restart:
                 log.warning("a restart is needed to change %s", ", ".join(reloaded.needs_restart))
+        self._note(taken)
         self._pause(PAUSE_SECONDS)

@@ -78,7 +78,7 @@ def serve(settings: Settings, reload: Callable[[], Reloaded]) -> int:
         counts=counts,
         config=access,
     )
-    reloader = Reloader(reload, parts.reconfigure)
+    reloader = Reloader(reload, parts.reconfigure, counts.note_config)
     reloader.start()
 
     lender = Lender(parts.lendable)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of refused connections and requests, which are never logged."""
+"""Counters of refused connections and requests, which are never logged, and what else a page says
+of the daemon."""
 
 from __future__ import annotations
 
@@ -24,12 +25,17 @@ class Counts:
         self.connections_refused = dict.fromkeys(CONNECTION_REFUSALS, 0)
         self.requests_refused = dict.fromkeys(REQUEST_REFUSALS, 0)
         self.requests_aborted = dict.fromkeys(REQUEST_ABORTS, 0)
+        self._config_ok = True
         self._log_lines_dropped = log_lines_dropped
         self._web_config_ok = web_config_ok
 
     def refuse_request(self, reason: str) -> None:
         """Count one; raises KeyError for a reason that is not in REQUEST_REFUSALS."""
         self.requests_refused[reason] += 1
+
+    def note_config(self, ok: bool) -> None:
+        """Note whether a reading of the configuration was taken."""
+        self._config_ok = ok
 
     def read(self) -> Daemon:
         """Return the counts now."""
@@ -38,5 +44,6 @@ class Counts:
             requests_refused_total=dict(self.requests_refused),
             requests_aborted_total=dict(self.requests_aborted),
             log_lines_dropped_total=self._log_lines_dropped(),
+            config_ok=self._config_ok,
             web_config_ok=self._web_config_ok(),
         )

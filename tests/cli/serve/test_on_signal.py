@@ -27,7 +27,8 @@ class Rig:
         self.pauses: queue.Queue[float] = queue.Queue()
         self.go_on = threading.Semaphore(0)
         self.readings = 0
-        self.reloader = Reloader(self._reload, self.applied.put, self._pause)
+        self.noted: list[bool] = []
+        self.reloader = Reloader(self._reload, self.applied.put, self.noted.append, self._pause)
 
     def _reload(self) -> Reloaded:
         self.readings += 1
@@ -87,6 +88,7 @@ def test_nothing_ends_it(error: BaseException, rig: Rig, caplog: pytest.LogCaptu
     assert "configuration not reloaded, the old one stays" in caplog.text
     rig.ask(Reloaded(Settings(process_max=5), ()))
     assert rig.applied.get(timeout=SECONDS).process_max == 5
+    assert rig.noted == [False, True]
 
 
 def test_a_request_may_interrupt_a_request(rig: Rig) -> None:

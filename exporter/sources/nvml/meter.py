@@ -55,7 +55,7 @@ class UtilizationMeter:
         self._last_stamp: float | None = None
         self._sampled_at = float("-inf")
         """Monotonic time to which the last sample reaches."""
-        self._clocks_agree = False
+        self.clocks_agree = False
         """Whether the driver's stamps have been seen to be of our clock."""
         self._read_at = float("-inf")
         self._counted_after = 0.0
@@ -95,6 +95,11 @@ class UtilizationMeter:
         silences = self._silences
         unknown = self.wants_polls and not silences.mean_idle
         return not self.sampled or unknown or silences.unclear(self._read_at)
+
+    def set_back(self, seconds: float) -> None:
+        """Follow our clock, which was set back, if the stamps are of it."""
+        if self.clocks_agree and self._last_stamp is not None:
+            self._last_stamp -= seconds
 
     def add_samples(
         self,
@@ -145,8 +150,8 @@ class UtilizationMeter:
     def _age(self, by_stamp: float) -> float:
         """Return the age of the last sample; one period if the driver's clock differs from ours."""
         if abs(by_stamp) <= STALE_SECONDS:
-            self._clocks_agree = True
-        elif by_stamp < 0 or not self._clocks_agree:
+            self.clocks_agree = True
+        elif by_stamp < 0 or not self.clocks_agree:
             return self._period
         return by_stamp
 

@@ -12,7 +12,7 @@ import pynvml
 
 from exporter.model.reading import Utilization
 from exporter.sources.nvml.fields import decode
-from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
+from exporter.sources.nvml.meter import STALE_SECONDS, UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ, ENGINE_PERCENT
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import Journal
@@ -49,8 +49,16 @@ class SampleBuffer:
     def __init__(self, handle: Any, sampling_type: int) -> None:
         self._handle = handle
         self._type = c_uint(sampling_type)
-        self._last_stamp = c_ulonglong(0)
+        self._last_stamp = 0
         self._value_type = c_uint(0)
+        self._step = 0
+        """How far the clock of the stamps was set back since the last read, in microseconds."""
+        self._before: frozenset[int] = frozenset()
+        """Stamps of samples that the driver held when it was."""
+
+    def set_back(self, seconds: float) -> None:
+        """Follow the clock of the stamps, which was set back: what is held now is not new."""
+        self._step += round(seconds * 1e6)
 
     def read(self) -> list[tuple[float, float]]:
         """Return the samples since the last read: (driver's stamp in seconds, value), oldest first.
@@ -58,12 +66,28 @@ class SampleBuffer:
         Raises:
             pynvml.NVMLError: the driver has no such buffer, or cannot read it now.
         """
+        if self._step:
+            self._before = frozenset(stamp for stamp, _ in self._entries(0))
+            self._last_stamp, self._step = max(0, self._last_stamp - self._step), 0
+        kind = self._value_type
+        new = [
+            (stamp, decode(raw, kind.value))
+            for stamp, raw in self._entries(self._last_stamp)
+            if stamp not in self._before
+        ]
+        samples = sorted((stamp, value) for stamp, value in new if value is not None)
+        if samples:
+            self._last_stamp = samples[-1][0]
+        return [(stamp / 1e6, value) for stamp, value in samples]
+
+    def _entries(self, since: int) -> list[tuple[int, bytes]]:
+        """Return stamp in microseconds and value of each sample after `since`."""
         count = c_uint(CAPACITY)
         array = (pynvml.c_nvmlSample_t * CAPACITY)()
         code = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetSamples")(
             self._handle,
             self._type,
-            self._last_stamp,
+            c_ulonglong(since),
             byref(self._value_type),
             byref(count),
             array,
@@ -74,14 +98,7 @@ class SampleBuffer:
             raise pynvml.NVMLError(code)
         filled = (c_char * (min(count.value, CAPACITY) * _ENTRY.size)).from_buffer(array)
         # Some drivers return unused entries with stamp 0.
-        last, kind = self._last_stamp.value, self._value_type.value
-        new = [
-            (stamp, decode(raw, kind)) for stamp, raw in _ENTRY.iter_unpack(filled) if stamp > last
-        ]
-        samples = sorted((stamp, value) for stamp, value in new if value is not None)
-        if samples:
-            self._last_stamp.value = samples[-1][0]
-        return [(stamp / 1e6, value) for stamp, value in samples]
+        return [(stamp, raw) for stamp, raw in _ENTRY.iter_unpack(filled) if stamp > since]
 
 
 class UtilizationReader:
@@ -97,9 +114,11 @@ class UtilizationReader:
         self._compute = _Meter(handle, journal, "utilization_samples", UTILIZATION)
         self._memory = _Meter(handle, journal, "memory_utilization_samples", MEMORY_UTILIZATION)
         self._meters = (self._compute.meter, self._memory.meter)
-        self._clock_samples = probe_of(
-            journal, handle, "clock_samples", SampleBuffer(handle, SM_CLOCK).read
-        )
+        clocks = SampleBuffer(handle, SM_CLOCK)
+        self._clock_samples = probe_of(journal, handle, "clock_samples", clocks.read)
+        self._buffers = (self._compute.buffer, self._memory.buffer, clocks)
+        self._ahead_of_monotonic = float("-inf")
+        """How far our clock is ahead of the monotonic one, in seconds."""
         self._clocks: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
         """The clock samples since the last read: stamp in seconds, hertz."""
         self._weights: deque[tuple[float, float]] = deque(maxlen=MOST_SAMPLES)
@@ -133,6 +152,7 @@ class UtilizationReader:
 
     def read_between(self, monotonic_seconds: float, unix_seconds: float) -> None:
         """Poll and read samples between two rounds, before these are overwritten."""
+        self._follow_clock(unix_seconds - monotonic_seconds)
         self._compute.take(monotonic_seconds, unix_seconds)
         self._memory.take(monotonic_seconds, unix_seconds)
         self._weights.extend(self._compute.samples)
@@ -149,6 +169,17 @@ class UtilizationReader:
         for meter, percent in zip(self._meters, (rates.gpu, rates.memory), strict=True):
             if meter.wants_polls:
                 meter.add_poll(percent / 100, monotonic_seconds, rare=not self.needs_bounds)
+
+    def _follow_clock(self, ahead_seconds: float) -> None:
+        """Have buffers and meters follow our clock where it was set back."""
+        step = self._ahead_of_monotonic - ahead_seconds
+        self._ahead_of_monotonic = ahead_seconds
+        if step <= STALE_SECONDS or not self._compute.meter.clocks_agree:
+            return
+        for buffer in self._buffers:
+            buffer.set_back(step)
+        for meter in self._meters:
+            meter.set_back(step)
 
     def _take_clocks(self, monotonic_seconds: float) -> None:
         self._clocks_due = monotonic_seconds + BUFFER_SECONDS
@@ -200,7 +231,8 @@ class _Meter:
         self.meter = UtilizationMeter()
         self._journal = journal
         self._group = group
-        self._read = Probe(journal, group, (SampleBuffer(handle, kind).read,))
+        self.buffer = SampleBuffer(handle, kind)
+        self._read = Probe(journal, group, (self.buffer.read,))
         self.samples: list[tuple[float, float]] = []
         """New at the last read: stamp in seconds, ratio."""
 

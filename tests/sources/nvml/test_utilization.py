@@ -180,6 +180,48 @@ def test_sm_clock_is_absent_without_samples(open_gpu: Open) -> None:
     assert read(reader(rig), rig)[1:] == (None, None)
 
 
+@pytest.mark.parametrize("step", [4.0, 3600.0])
+def test_a_clock_that_is_set_back_leaves_no_hole(open_gpu: Open, step: float) -> None:
+    """The buffer answers by stamps: what it takes from then on is older than what was read."""
+    rig = open_gpu(utilization=50, memory_utilization=50)
+    rig.advance(8000.0)
+    found = reader(rig)
+    monotonic, unix = rig.monotonic(), rig.time()
+    known = []
+    for _ in range(10):
+        monotonic, unix = monotonic + 1.0, unix + 1.0
+        if len(known) == 3:
+            unix -= step
+        rig.fake.set_clock(unix)
+        utilization = found.read(monotonic, unix)[0]
+        assert utilization is not None
+        known.append(utilization)
+
+    assert [each.ratio for each in known] == [about(0.5)] * 10
+    assert max(each.upper_ratio for each in known[5:]) < 0.75
+    assert min(each.lower_ratio for each in known[5:]) > 0.25
+    assert sum(each.seconds for each in known) <= 10.2
+
+
+def test_samples_from_before_the_clock_was_set_back_are_not_new(open_gpu: Open) -> None:
+    """Their stamps are as those of samples to come."""
+    rig = open_gpu(after=10)
+
+    def fill(*seconds: float) -> None:
+        rig.fake.device(0, raw_samples={str(UTILIZATION): [[at, 10 * at] for at in seconds]})
+
+    buffer = SampleBuffer(rig.handle, UTILIZATION)
+    fill(1, 2, 3, 4, 5)
+    assert len(buffer.read()) == 5
+    buffer.set_back(4.5)
+    fill(2, 3, 4, 5, 6)
+    assert buffer.read() == []
+    fill(3, 4, 5, 6, 1.7, 2.7)
+    assert [value for _, value in buffer.read()] == [17.0, 27.0]
+    fill(4, 5, 6, 1.7, 2.7, 3.7)
+    assert [value for _, value in buffer.read()] == [37.0]
+
+
 def test_entries_without_a_stamp_are_ignored(open_gpu: Open) -> None:
     """Unused entries, with stamp 0, are no samples; others come in order."""
     rig = open_gpu(after=1, raw_samples={"1": [[-START, 77], [0.9, 3], [-START, 78], [0.5, 2]]})

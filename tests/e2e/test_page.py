@@ -493,6 +493,23 @@ def test_means_of_a_long_history(serve: Serve, view: OpenPage) -> None:
     assert condensed["columns"] == {"power": [2, None, 5], "throttled": [5, 2, 2]}
 
 
+def test_a_history_goes_on_after_the_clock_was_set_back(serve: Serve, view: OpenPage) -> None:
+    """What lies ahead is forgotten, as the daemon does it; a late event is none of these."""
+    shown = view().open(f"{serve(snapshots.EXAMPLES['idle']).url}/gpu/0")
+    found = shown.page.evaluate(
+        """async () => {
+          const {History} = await import(
+            document.querySelector("link[href$='history.js']").href);
+          const history = new History("");
+          history.add(7, {power: 9}, 1);
+          Object.assign(history, {timestamps: [50, 100, 101, 102], columns: {power: [0, 1, 2, 3]}});
+          for (const time of [101, 102, 103, 60, 61, 62]) history.add(time, {power: time}, 1);
+          return [history.timestamps, history.columns.power];
+        }"""
+    )
+    assert found == [[50, 59, 60, 61, 62], [0, None, 60, 61, 62]]
+
+
 def at_work(cpu_cores: float, count: int = 3) -> Snapshot:
     """A GPU with so many processes, each with a workload."""
     gpu = snapshots.h100_training(0)

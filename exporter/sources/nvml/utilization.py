@@ -80,7 +80,7 @@ class SampleBuffer:
             self._last_stamp = samples[-1][0]
         return [(stamp / 1e6, value) for stamp, value in samples]
 
-    def _entries(self, since: int) -> list[tuple[int, bytes]]:
+    def _entries(self, since: int) -> list[tuple[int, int]]:
         """Return stamp in microseconds and value of each sample after `since`."""
         count = c_uint(CAPACITY)
         array = (pynvml.c_nvmlSample_t * CAPACITY)()

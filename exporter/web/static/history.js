@@ -38,12 +38,20 @@ export class History {
   /** Continue with the numbers of a time, by column; a time without readings leaves a hole. */
   add(time, numbers, interval) {
     const last = this.timestamps.at(-1);
-    if (!(time > last + 0.01)) return; // nor before all of it is there
+    const setBack = last - time > this.fresh; // the clock of the daemon, which forgets what lies ahead
+    if (!setBack && !(time > last + 0.01)) return; // nor before all of it is there
     this.fresh = Math.max(HOLE_SECONDS, 3 * interval);
-    if (time - last > this.fresh) this.#push(time - interval, {});
+    if (setBack) this.#cut((each) => each < time);
+    if (time - this.timestamps.at(-1) > this.fresh) this.#push(time - interval, {});
     this.#push(time, numbers);
-    const old = this.timestamps.findIndex((each) => each >= time - KEPT_SECONDS);
-    for (const column of [this.timestamps, ...Object.values(this.columns)]) column.splice(0, old);
+    this.#cut((each) => each >= time - KEPT_SECONDS);
+  }
+
+  /** Keep the points at these times. */
+  #cut(kept) {
+    const stays = this.timestamps.map(kept);
+    this.timestamps = this.timestamps.filter((_, index) => stays[index]);
+    for (const [name, column] of Object.entries(this.columns)) this.columns[name] = column.filter((_, index) => stays[index]);
   }
 
   #push(time, numbers) {

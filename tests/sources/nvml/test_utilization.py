@@ -187,7 +187,7 @@ def test_a_clock_that_is_set_back_leaves_no_hole(open_gpu: Open, step: float) ->
     rig.advance(8000.0)
     found = reader(rig)
     monotonic, unix = rig.monotonic(), rig.time()
-    known = []
+    known: list[Utilization] = []
     for _ in range(10):
         monotonic, unix = monotonic + 1.0, unix + 1.0
         if len(known) == 3:

@@ -10,7 +10,6 @@ period. In the upper bound all time that is not covered counts as busy, in the l
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from exporter.sources.nvml.polls import (
@@ -57,6 +56,8 @@ class UtilizationMeter:
         """Monotonic time to which the last sample reaches."""
         self.clocks_agree = False
         """Whether the driver's stamps have been seen to be of our clock."""
+        self._step = 0.0
+        """How far that was set since the last sample, in seconds."""
         self._read_at = float("-inf")
         self._counted_after = 0.0
         """How far the time after the last sample has been counted without samples, in seconds."""
@@ -96,10 +97,9 @@ class UtilizationMeter:
         unknown = self.wants_polls and not silences.mean_idle
         return not self.sampled or unknown or silences.unclear(self._read_at)
 
-    def set_back(self, seconds: float) -> None:
-        """Follow our clock, which was set back, if the stamps are of it."""
-        if self.clocks_agree and self._last_stamp is not None:
-            self._last_stamp -= seconds
+    def follow_clock(self, step_seconds: float) -> None:
+        """Follow our clock, which stamps are of: it was set, or went on while the host slept."""
+        self._step += step_seconds
 
     def add_samples(
         self,
@@ -110,6 +110,8 @@ class UtilizationMeter:
         """Take new samples: (the driver's stamp in seconds, ratio), oldest first. `stamp_seconds`
         is now on the driver's clock."""
         self._read_at = monotonic_seconds
+        if self._step and samples:
+            samples = self._follow(samples)
         last = self._last_stamp
         new = [sample for sample in samples if last is None or sample[0] > last]
         if not new:
@@ -119,9 +121,6 @@ class UtilizationMeter:
             self._possible += monotonic_seconds - self._closed_at
             self._certain = 0.0
         counts = last is not None and self._closed_at is not None
-        if last is not None:
-            reach = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
-            new = self._on_one_clock(new, last, reach - self._sampled_at)
         for stamp, ratio in new:
             self._add_sample(stamp, ratio, counts=counts)
         self._note(new[-1][1], monotonic_seconds)
@@ -129,23 +128,19 @@ class UtilizationMeter:
         self._polls.end()
         self._sampled_at = monotonic_seconds - self._age(stamp_seconds - new[-1][0])
 
-    def _on_one_clock(
-        self, new: list[tuple[float, float]], last: float, passed_seconds: float
-    ) -> list[tuple[float, float]]:
-        """Return `new` on the clock of its last stamp, and take the stamp before it to that clock.
+    def _follow(self, samples: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+        """Return samples on the clock as it is set now, and take the last stamp there.
 
-        If the stamps went on by more than a period longer than the time that passed, the clock was
-        set forward, or the host slept: in the longest gap.
+        After a step forward, what was sampled before it is not newer than that.
         """
-        stamps = [last, *(stamp for stamp, _ in new)]
-        gaps = [later - earlier for earlier, later in pairwise(stamps)]
-        longest = max(gaps)
-        step = min(stamps[-1] - last - passed_seconds, longest - self._period)
-        if step <= LONGEST_PERIOD_SECONDS:
-            return new
+        last, step, self._step = self._last_stamp, self._step, 0.0
+        if last is None:
+            return samples
         self._last_stamp = last + step
-        at = gaps.index(longest)
-        return [*((stamp + step, ratio) for stamp, ratio in new[:at]), *new[at:]]
+        return [
+            (stamp + step if last < stamp <= last + step else stamp, ratio)
+            for stamp, ratio in samples
+        ]
 
     def _age(self, by_stamp: float) -> float:
         """Return the age of the last sample; one period if the driver's clock differs from ours."""

@@ -12,8 +12,9 @@ import pynvml
 
 from exporter.model.reading import Utilization
 from exporter.sources.nvml.fields import decode
-from exporter.sources.nvml.meter import STALE_SECONDS, UtilizationMeter, busy_mean
+from exporter.sources.nvml.meter import UtilizationMeter, busy_mean
 from exporter.sources.nvml.plausible import CLOCK_MEGAHERTZ, ENGINE_PERCENT
+from exporter.sources.nvml.polls import LONGEST_PERIOD_SECONDS
 from exporter.sources.nvml.probe import Probe, probe_of
 from exporter.sources.reading_state import Journal
 
@@ -171,15 +172,15 @@ class UtilizationReader:
                 meter.add_poll(percent / 100, monotonic_seconds, rare=not self.needs_bounds)
 
     def _follow_clock(self, ahead_seconds: float) -> None:
-        """Have buffers and meters follow our clock where it was set back."""
-        step = self._ahead_of_monotonic - ahead_seconds
+        """Have buffers and meters follow our clock, if the stamps are of it."""
+        step = ahead_seconds - self._ahead_of_monotonic
         self._ahead_of_monotonic = ahead_seconds
-        if step <= STALE_SECONDS or not self._compute.meter.clocks_agree:
+        if abs(step) <= LONGEST_PERIOD_SECONDS or not self._compute.meter.clocks_agree:
             return
-        for buffer in self._buffers:
-            buffer.set_back(step)
         for meter in self._meters:
-            meter.set_back(step)
+            meter.follow_clock(step)
+        for buffer in self._buffers if step < 0 else ():
+            buffer.set_back(-step)
 
     def _take_clocks(self, monotonic_seconds: float) -> None:
         self._clocks_due = monotonic_seconds + BUFFER_SECONDS

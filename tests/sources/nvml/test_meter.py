@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exporter.sources.nvml.meter import ROUNDING_MARGIN, UtilizationMeter, busy_mean
-from exporter.sources.nvml.polls import PollTrack
+from exporter.sources.nvml.polls import LONGEST_PERIOD_SECONDS, PollTrack
 from exporter.sources.nvml.utilization import (
     BUFFER_SECONDS,
     BURST_SPREAD_SECONDS,
@@ -170,9 +170,14 @@ class Watch:
     meter: UtilizationMeter = field(default_factory=UtilizationMeter)
     bursts: bool = True
     begin: float = START
+    ahead: float = OFFSET
+    """How far the clock of the stamps is ahead."""
 
     def _take(self, t: float) -> None:
-        samples = self.driver.read(t)
+        samples, ahead = self.driver.read(t), self.driver.stamp(t) - t
+        if abs(ahead - self.ahead) > LONGEST_PERIOD_SECONDS:
+            self.meter.follow_clock(ahead - self.ahead)
+        self.ahead = ahead
         self.meter.add_samples(samples, t, self.driver.stamp(t))
         if self.meter.wants_polls:
             self.meter.add_poll(self.driver.poll(t), t)

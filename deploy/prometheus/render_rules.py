@@ -194,6 +194,7 @@ def _known() -> dict[str, Value]:
         "text.percent": _ROUNDED.format("100 * %f", "", "") + " %",
         "text.duration": _ROUNDED.format("%f", "", _DURATION),
         "text.gibibytes": _ROUNDED.format("10 * %f / 2^30", " / 10", "") + " GiB",
+        "text.plural": "{{ if ne $value 1.0 }}s{{ end }}",
         "text.board": _BOARD,
         "text.silent": _SILENT,
         "text.simulated": _SIMULATED,

@@ -87,7 +87,7 @@ def brand(root: str, attributes: str = "") -> str:
     return f'<a class="brand" href="{root}"{attributes}>roofline-exporter</a>'
 
 
-def frame(view: Mapping[str, Any], content: str, root: str, *, home: bool = False) -> str:
+def frame(view: Mapping[str, Any], content: str, root: str) -> str:
     """Return the body of a page with its content.
 
     Scripts update the banner; it is not `hidden`, because text browsers show hidden text.
@@ -95,6 +95,7 @@ def frame(view: Mapping[str, Any], content: str, root: str, *, home: bool = Fals
     read = view.get("timestamp")
     when = "" if read is None else f' datetime="{iso_time(read)}"'
     shown = "not read yet" if read is None else clock_time(read)
+    home = root == root_from("/")
     here = ' aria-current="page"' if home else ""
     rows = len(view["rows"])
     look = "many" if rows > MANY else "few" if rows <= FEW else ""

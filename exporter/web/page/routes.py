@@ -46,7 +46,7 @@ def page_routes(views: Views, specs: Callable[[], SpecBook], threads: Threads) -
         problem = problem_section(snapshot, views.tried())
         gpus = () if snapshot is None else snapshot.gpus
         root = root_from("/")
-        body = frame(view, node_content(view, problem, gpus), root, home=True)
+        body = frame(view, node_content(view, problem, gpus), root)
         html = document(f"{view['headline']} · roofline-exporter", body, root, modules=NODE_MODULES)
         return answer(request, html.encode(), HTML, HEADERS)
 

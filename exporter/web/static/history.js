@@ -41,17 +41,14 @@ export class History {
     const setBack = last - time > this.fresh; // the clock of the daemon, which forgets what lies ahead
     if (!setBack && !(time > last + 0.01)) return; // nor before all of it is there
     this.fresh = Math.max(HOLE_SECONDS, 3 * interval);
-    if (setBack) this.#cut((each) => each < time);
+    if (setBack) this.#drop(this.timestamps.findIndex((each) => each >= time), this.timestamps.length);
     if (time - this.timestamps.at(-1) > this.fresh) this.#push(time - interval, {});
     this.#push(time, numbers);
-    this.#cut((each) => each >= time - KEPT_SECONDS);
+    this.#drop(0, this.timestamps.findIndex((each) => each >= time - KEPT_SECONDS));
   }
 
-  /** Keep the points at these times. */
-  #cut(kept) {
-    const stays = this.timestamps.map(kept);
-    this.timestamps = this.timestamps.filter((_, index) => stays[index]);
-    for (const [name, column] of Object.entries(this.columns)) this.columns[name] = column.filter((_, index) => stays[index]);
+  #drop(start, count) {
+    for (const column of [this.timestamps, ...Object.values(this.columns)]) column.splice(start, count);
   }
 
   #push(time, numbers) {

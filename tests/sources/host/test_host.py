@@ -54,10 +54,10 @@ def test_what_a_worker_does(start_job: StartJob, body: str, expected: str) -> No
 
 
 def test_a_worker_that_rests_between_pieces_of_work_is_only_asleep(start_job: StartJob) -> None:
-    """Between two looks it has run, as one that reads from the network; it may wait for a core."""
-    seen = sampled(start_job(script("while True: select.poll().poll(10)")))
-    assert "S" in [each.workers for each in seen.states]
-    assert letters(seen) <= {"S", "R"}
+    """Between two looks it has run, as one that reads from the network. It seldom wakes, so that
+    it seldom waits for a core here."""
+    seen = sampled(start_job(script("while True: select.poll().poll(30)")))
+    assert letters(seen) == {"S"}
 
 
 def test_workers_are_found_through_a_process_that_starts_them(start_job: StartJob) -> None:
